@@ -173,7 +173,7 @@ RunCommand describe_batch(cli::Command app) {
                kind == ErrorCode::kResourceExhausted
                    ? "; free some space and run the same command again: it goes on"
                    : "");
-    return kind == ErrorCode::kInvalidArgument ? 2 : 1;
+    return exit_code_of(kind);
   };
 }
 

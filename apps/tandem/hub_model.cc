@@ -29,6 +29,16 @@ Status check_config(const std::filesystem::path& path) {
   return config.ok() ? Status() : Status(config.error());
 }
 
+// False: there is nothing at `path`, or it may not be looked for. What lies in a folder that may
+// not be searched counts as there, so that opening it says why it cannot be used.
+bool is_there(const std::filesystem::path& path) {
+  std::error_code ignored;
+  const std::filesystem::file_type type = std::filesystem::status(path, ignored).type();
+  return type == std::filesystem::file_type::none
+             ? std::filesystem::exists(path.parent_path(), ignored)
+             : type != std::filesystem::file_type::not_found;
+}
+
 }  // namespace
 
 Status read_hub_environment(hub::HubOptions& options) {
@@ -71,8 +81,7 @@ Result<hub::PulledModel> pull_model(const hub::ModelName& name, const hub::HubOp
 Result<FoundModel> find_model(const std::filesystem::path& given, hub::HubOptions& options,
                               const std::function<bool()>& stop) {
   const std::string text = given.string();
-  std::error_code ignored;
-  if (std::filesystem::exists(given, ignored) || !hub::looks_like_model_name(text)) {
+  if (is_there(given) || !hub::looks_like_model_name(text)) {
     return FoundModel{.path = given, .served_name = {}};
   }
   const Result<hub::ModelName> name = hub::parse_model_name(text);
@@ -86,6 +95,9 @@ Result<FoundModel> find_model(const std::filesystem::path& given, hub::HubOption
   const Result<hub::PulledModel> pulled = pull_model(*name, options, stop);
   if (!pulled.ok()) {
     Error error = pulled.error();
+    if (error.code == ErrorCode::kNotFound) {
+      error.code = ErrorCode::kUnavailable;  // the hub or the cache may have the model later
+    }
     error.message =
         fmt::format("there is no file or folder '{}'; as a model's name: {}", text, error.message);
     return error;

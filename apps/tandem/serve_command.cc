@@ -15,11 +15,14 @@
 #include "automatic_device.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "batches/data_folder.h"
 #include "batches/service.h"
 #include "cli/arguments.h"
 #include "commands.h"
 #include "loading_watch.h"
+#include "node/loaded_model.h"
 #include "node/node.h"
+#include "node/record_file.h"
 #include "observe/process_metrics.h"
 #include "profile_bar.h"
 #include "progress.h"
@@ -197,14 +200,19 @@ void add_reports(const Node& node, ServeFlags& flags) {
   });
 }
 
-// Opens everything that serving needs, but loads no weights and listens nowhere.
+// Opens everything that serving needs, but loads no weights, makes no files and listens nowhere.
 Status check(ServeFlags& flags, const Clock& clock) {
   RETURN_IF_ERROR(load_text(flags));
   ASSIGN_OR_RETURN(const SoleModel opened, open_model(flags.node, clock));
   log_start(flags, opened.model);
-  if (flags.server.tls.wanted()) {
-    RETURN_IF_ERROR(api::TlsContext::load(flags.server.tls));
+  RETURN_IF_ERROR(check_weights(opened.model));
+  if (!flags.node.record_out.empty()) {
+    RETURN_IF_ERROR(RecordFile::check(flags.node.record_out));
   }
+  if (!flags.batches.data_folder.empty()) {
+    RETURN_IF_ERROR(batches::DataFolder::check(flags.batches.data_folder));
+  }
+  RETURN_IF_ERROR(api::Server::check(flags.server));
   log::info("check: all in order; nothing was loaded");
   return {};
 }
@@ -320,7 +328,7 @@ RunCommand describe_serve(cli::Command app) {
     const Status status = serve(*flags, app);
     if (!status.ok()) {
       log::error("{}", status.error().message);
-      return flags->check || status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+      return flags->check ? 2 : exit_code_of(status.error().code);
     }
     return 0;
   };

@@ -98,8 +98,9 @@ Error bind_error(const std::string& host, uint16_t port, const error_code& error
   return {ErrorCode::kIo, fmt::format("cannot listen on {} port {}: {}", host, port, cure), "port"};
 }
 
-Result<tcp::acceptor> listen(const ServerOptions& options, asio::io_context& io) {
-  ASSIGN_OR_RETURN(const tcp::endpoint endpoint, resolve(options.host, options.port, io));
+// Port 0 is any free port.
+Result<tcp::acceptor> bind_address(const std::string& host, uint16_t port, asio::io_context& io) {
+  ASSIGN_OR_RETURN(const tcp::endpoint endpoint, resolve(host, port, io));
   error_code error;
   tcp::acceptor acceptor(io);
   acceptor.open(endpoint.protocol(), error);
@@ -109,9 +110,16 @@ Result<tcp::acceptor> listen(const ServerOptions& options, asio::io_context& io)
   if (!error) {
     acceptor.bind(endpoint, error);
   }
-  if (!error) {
-    acceptor.listen(asio::socket_base::max_listen_connections, error);
+  if (error) {
+    return bind_error(host, port, error);
   }
+  return acceptor;
+}
+
+Result<tcp::acceptor> listen(const ServerOptions& options, asio::io_context& io) {
+  ASSIGN_OR_RETURN(tcp::acceptor acceptor, bind_address(options.host, options.port, io));
+  error_code error;
+  acceptor.listen(asio::socket_base::max_listen_connections, error);
   if (error) {
     return bind_error(options.host, options.port, error);
   }
@@ -225,6 +233,16 @@ struct Server::Impl {
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Server::~Server() = default;
+
+Status Server::check(const ServerOptions& options) {
+  RETURN_IF_ERROR(check_options(options));
+  if (options.tls.wanted()) {
+    RETURN_IF_ERROR(TlsContext::load(options.tls));
+  }
+  asio::io_context io;
+  RETURN_IF_ERROR(bind_address(options.host, 0, io));
+  return {};
+}
 
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options,
                                               const std::vector<openai::ModelServices>& models) {

@@ -21,6 +21,8 @@ namespace tandem::api {
 
 class Server {
  public:
+  // Whether start() would take the options: its errors, except about the port.
+  [[nodiscard]] static Status check(const ServerOptions& options);
   // Binds, listens and serves from then on. Errors name the address and what to do (port in use,
   // not allowed, ...).
   [[nodiscard]] static Result<std::unique_ptr<Server>> start(

@@ -26,6 +26,17 @@ Error bad_file(const char* flag, const std::string& path, std::string_view probl
   return invalid_argument(fmt::format("--{} {}: {}", flag, path, problem), flag);
 }
 
+Error no_certificate(const TlsFiles& files) {
+  if (!files.key.empty()) {
+    return invalid_argument("--ssl-keyfile needs --ssl-certfile, the certificate of that key",
+                            kCertificateFlag);
+  }
+  return invalid_argument(
+      "--ssl-cert-reqs and --ssl-ca-certs check the certificates of clients, which needs https: "
+      "give the server's certificate and key with --ssl-certfile and --ssl-keyfile",
+      kCertificateFlag);
+}
+
 // OpenSSL says of a missing file only that it has none; the system says why.
 Status check_readable(const char* flag, const std::string& path) {
   std::FILE* file = std::fopen(path.c_str(), "rb");
@@ -87,8 +98,7 @@ TlsContext::~TlsContext() { SSL_CTX_free(context_); }
 
 Result<std::unique_ptr<TlsContext>> TlsContext::load(const TlsFiles& files) {
   if (files.certificate.empty()) {
-    return invalid_argument("--ssl-keyfile needs --ssl-certfile, the certificate of that key",
-                            kCertificateFlag);
+    return no_certificate(files);
   }
   std::unique_ptr<TlsContext> tls(new TlsContext());
   RETURN_IF_ERROR(tls->read_certificate(files));

@@ -23,7 +23,11 @@ struct TlsFiles {
   std::string client_authorities;  // who signs the certificates of clients
   ClientCertificates client_certificates = ClientCertificates::kNotAsked;
 
-  [[nodiscard]] bool wanted() const { return !certificate.empty() || !key.empty(); }
+  // True: the server must not speak plain HTTP. load() may still refuse the files.
+  [[nodiscard]] bool wanted() const {
+    return !certificate.empty() || !key.empty() || !client_authorities.empty() ||
+           client_certificates != ClientCertificates::kNotAsked;
+  }
 };
 
 class TlsContext {

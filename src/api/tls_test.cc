@@ -92,6 +92,24 @@ TEST_F(TlsFilesTest, AskingClientsForCertificatesNeedsTheirAuthorities) {
   EXPECT_EQ(problem(), "");
 }
 
+// Without TLS the server would answer every client, with a certificate or without.
+TEST_F(TlsFilesTest, CheckingClientsNeedsACertificateOfTheServer) {
+  const std::string authorities = files_.certificate;
+  for (const ClientCertificates asked :
+       {ClientCertificates::kNotAsked, ClientCertificates::kOptional,
+        ClientCertificates::kRequired}) {
+    files_ = {.certificate = {},
+              .key = {},
+              .client_authorities = authorities,
+              .client_certificates = asked};
+    EXPECT_TRUE(files_.wanted());
+    EXPECT_NE(problem().find("--ssl-certfile and --ssl-keyfile"), std::string::npos);
+  }
+  files_.client_authorities.clear();
+  EXPECT_TRUE(files_.wanted());
+  EXPECT_FALSE(TlsFiles().wanted());
+}
+
 // A blocking client; `own_certificate` is shown when the server asks for one.
 class TlsClient {
  public:

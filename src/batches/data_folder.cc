@@ -64,6 +64,15 @@ Status make_folder(const fs::path& path) {
   return {};
 }
 
+// An error about `path` unless this user may use `existing` as `mode` of access(2) says.
+Status check_access(std::string_view doing, const fs::path& path, const fs::path& existing,
+                    int mode) {
+  if (::access(existing.c_str(), mode) != 0) {
+    return disk_error(doing, path, errno);
+  }
+  return {};
+}
+
 }  // namespace
 
 bool is_object_id(std::string_view id) {
@@ -72,6 +81,27 @@ bool is_object_id(std::string_view id) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
            c == '_';
   });
+}
+
+Status DataFolder::check(const fs::path& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) != 0) {
+    if (errno != ENOENT) {
+      return disk_error("use the folder", path, errno);
+    }
+    const fs::path parent = (path / "").parent_path().parent_path();  // also if it ends with '/'
+    return check_access("make the folder", path, parent.empty() ? "." : parent, W_OK | X_OK);
+  }
+  if (!S_ISDIR(info.st_mode)) {
+    return disk_error("use the folder", path, ENOTDIR);
+  }
+  RETURN_IF_ERROR(check_access("use the folder", path, path, W_OK | X_OK));
+  for (const fs::path& file : {path / "lock", path / "tandem.db"}) {
+    if (std::error_code ignored; fs::exists(file, ignored)) {
+      RETURN_IF_ERROR(check_access("open", file, file, R_OK | W_OK));
+    }
+  }
+  return {};
 }
 
 Result<DataFolder> DataFolder::open(const fs::path& path) {

@@ -25,6 +25,9 @@ namespace tandem::batches {
 
 class DataFolder {
  public:
+  // Whether open() could make or use the folder, apart from its lock: a server may use it now.
+  // Makes nothing.
+  static Status check(const std::filesystem::path& path);
   // Makes what is missing, readable by this user alone, and locks it. An error names the folder.
   static Result<DataFolder> open(const std::filesystem::path& path);
   ~DataFolder();

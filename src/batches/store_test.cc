@@ -33,6 +33,25 @@ BatchObject some_batch(const std::string& id, const std::string& owner = "me") {
   return batch;
 }
 
+TEST(DataFolder, ACheckFindsAPathThatCannotBeUsedAndMakesNothing) {
+  const TestFolder root;
+  const fs::path data = root.path() / "data";
+  for (const fs::path& path : {data, data / ""}) {
+    EXPECT_TRUE(DataFolder::check(path).ok()) << path;
+    EXPECT_FALSE(fs::exists(path));
+  }
+  {
+    const auto opened = DataFolder::open(data);
+    ASSERT_TRUE(opened.ok());
+    EXPECT_TRUE(DataFolder::check(data).ok()) << "in use by the server that is to be restarted";
+  }
+  for (const fs::path& path : {data / "lock", data / "lock" / "below", data / "absent" / "below"}) {
+    const Status checked = DataFolder::check(path);
+    EXPECT_FALSE(checked.ok() || DataFolder::open(path).ok()) << path;
+    EXPECT_NE(checked.error().message.find(path.string()), std::string::npos);
+  }
+}
+
 class StoreTest : public ::testing::Test {
  protected:
   void SetUp() override { open(); }

@@ -37,6 +37,12 @@ Error no_weights(const fs::path& folder) {
       {}};
 }
 
+// True also if the system does not say, as without permission: then opening the file says why.
+bool may_exist(const fs::path& file) {
+  std::error_code ignored;
+  return fs::status(file, ignored).type() != fs::file_type::not_found;
+}
+
 }  // namespace
 
 Status Checkpoint::add_file(const fs::path& folder, const std::string& name) {
@@ -96,15 +102,14 @@ Status Checkpoint::open_shards(const fs::path& folder) {
 
 Result<Checkpoint> Checkpoint::open(const fs::path& folder) {
   Checkpoint checkpoint;
-  std::error_code ignored;
-  if (fs::exists(folder / kSingleFile, ignored)) {
+  if (may_exist(folder / kSingleFile)) {
     RETURN_IF_ERROR(checkpoint.add_file(folder, kSingleFile));
     for (const TensorEntry& entry : checkpoint.files_.front().tensors) {
       checkpoint.tensors_[entry.name] = {&entry, 0};
     }
     return checkpoint;
   }
-  if (fs::exists(folder / kIndexFile, ignored)) {
+  if (may_exist(folder / kIndexFile)) {
     RETURN_IF_ERROR(checkpoint.open_shards(folder));
     return checkpoint;
   }

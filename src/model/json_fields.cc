@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -56,6 +57,12 @@ Result<std::string> read_text_file(const std::filesystem::path& file, int64_t ma
                                         file.filename().string(), bytes, max_bytes));
   }
   std::ifstream stream(file, std::ios::binary);
+  if (!stream.is_open()) {
+    return Error{ErrorCode::kIo,
+                 fmt::format("'{}' cannot be opened: {}", file.string(),
+                             std::generic_category().message(errno)),
+                 {}};
+  }
   std::string text(static_cast<size_t>(bytes), '\0');
   stream.read(text.data(), static_cast<std::streamsize>(bytes));
   if (!stream) {

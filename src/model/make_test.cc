@@ -34,6 +34,32 @@ MakeOptions small_options() {
   return options;
 }
 
+TEST(MakeModel, AModelPassesTheCheckOfItsHeadersUntilItIsBroken) {
+  const TempFolder temp;
+  const fs::path weights = temp.path() / "m" / "model.safetensors";
+  ASSERT_TRUE(make_model(small_options(), temp.path() / "m").ok());
+  ModelConfig config = open_model_folder(temp.path() / "m")->config;
+  const auto problem = [&] {
+    const Status checked =
+        check_weights(temp.path() / "m", config, device::WeightFormat{.type = ElementType::kBF16},
+                      device::host_formats());
+    return checked.ok() ? std::string() : checked.error().message;
+  };
+  EXPECT_EQ(problem(), "");
+  config.layers = 3;
+  EXPECT_THAT(problem(), HasSubstr("tensor 'model.layers.2."));
+  config.layers = 2;
+  config.intermediate = 201;
+  EXPECT_THAT(problem(), HasSubstr("but the model's config asks for [201, 96]"));
+  config.intermediate = 200;
+  fs::resize_file(weights, fs::file_size(weights) - 1);
+  EXPECT_THAT(problem(), HasSubstr("is the file cut short?"));
+  fs::resize_file(weights, 0);
+  EXPECT_THAT(problem(), HasSubstr("is empty"));
+  fs::remove(weights);
+  EXPECT_THAT(problem(), HasSubstr("has neither model.safetensors nor"));
+}
+
 TEST(MakeModel, MakesWhatOpensLoadsAndHasTheShapeAskedFor) {
   const TempFolder temp;
   for (const Architecture architecture :

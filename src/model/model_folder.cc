@@ -1,9 +1,11 @@
 #include "model/model_folder.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cctype>
+#include <cerrno>
 #include <string>
 #include <string_view>
 #include <system_error>
@@ -32,10 +34,29 @@ bool looks_like_hub_id(const std::string& text) {
   });
 }
 
-Error not_a_folder(const fs::path& path) {
+// The type of the file at `path`. An error if the system does not say: usually a folder above it
+// may not be searched.
+Result<fs::file_type> type_of(const fs::path& path) {
+  std::error_code failure;
+  const fs::file_type type = fs::status(path, failure).type();
+  if (type == fs::file_type::none) {
+    return Error{ErrorCode::kIo,
+                 fmt::format("'{}' cannot be opened: {}; Tandem's user must be allowed "
+                             "to read it and to search the folders above it",
+                             path.string(), failure.message()),
+                 "model"};
+  }
+  return type;
+}
+
+Error not_a_folder(const fs::path& path, fs::file_type type) {
   const std::string text = path.string();
-  std::error_code ignored;
-  if (fs::is_regular_file(path, ignored)) {
+  if (type == fs::file_type::regular && ::access(path.c_str(), R_OK) != 0) {
+    return {ErrorCode::kIo,
+            fmt::format("'{}' cannot be read: {}", text, std::generic_category().message(errno)),
+            "model"};
+  }
+  if (type == fs::file_type::regular) {
     return invalid_argument(
         fmt::format("'{}' is a file, but not in GGUF; pass a *.gguf file, or the folder that "
                     "holds config.json and *.safetensors",
@@ -129,11 +150,12 @@ Result<ModelFolder> open_model_folder(const fs::path& path) {
   if (gguf::is_gguf(path)) {
     return open_gguf(path);
   }
-  std::error_code failure;
-  if (!fs::is_directory(path, failure)) {
-    return not_a_folder(path);
+  ASSIGN_OR_RETURN(const fs::file_type type, type_of(path));
+  if (type != fs::file_type::directory) {
+    return not_a_folder(path, type);
   }
-  if (!fs::is_regular_file(path / "config.json", failure)) {
+  ASSIGN_OR_RETURN(const fs::file_type config_type, type_of(path / "config.json"));
+  if (config_type != fs::file_type::regular) {
     return no_config(path);
   }
   ModelFolder folder;

@@ -1,8 +1,11 @@
 #include "model/model_folder.h"
 
 #include <gmock/gmock.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <string>
+#include <vector>
 
 #include "model/checkpoint.h"
 #include "model/test_support.h"
@@ -34,6 +37,49 @@ TEST(ModelFolder, JoinsTheEndTokensOfBothFiles) {
   EXPECT_EQ(opened->generation.repetition_penalty, 1.05F);
   EXPECT_EQ(opened->generation.max_new_tokens, 99);
   EXPECT_FALSE(opened->generation.min_p);
+}
+
+// Without the rights of root while it lives.
+class AsNobody {
+ public:
+  AsNobody() : dropped_(::geteuid() == 0 && ::seteuid(65534) == 0) {}
+  ~AsNobody() {
+    if (dropped_) {
+      EXPECT_EQ(::seteuid(0), 0);
+    }
+  }
+  AsNobody(const AsNobody&) = delete;
+  AsNobody& operator=(const AsNobody&) = delete;
+
+ private:
+  const bool dropped_;
+};
+
+TEST(ModelFolder, AFolderThatMayNotBeReadIsNotCalledMissing) {
+  namespace fs = std::filesystem;
+  const TempFolder folder;
+  fs::create_directories(folder.path() / "locked" / "m");
+  folder.write("locked/config.json", kConfig);
+  folder.write("locked/m/config.json", kConfig);
+  fs::permissions(folder.path(), fs::perms(0755));
+  fs::permissions(folder.path() / "locked", fs::perms::none);
+  std::vector<std::string> problems;
+  {
+    const AsNobody nobody;
+    if (::geteuid() == 0) {
+      GTEST_SKIP() << "root reads everything, and the rights of root cannot be dropped";
+    }
+    for (const char* name : {"locked", "locked/m"}) {
+      const auto opened = open_model_folder(folder.path() / name);
+      problems.push_back(opened.ok() ? "" : opened.error().message);
+    }
+  }
+  fs::permissions(folder.path() / "locked", fs::perms::owner_all);
+  EXPECT_THAT(
+      problems,
+      ElementsAre(
+          AllOf(HasSubstr("locked/config.json' cannot be opened"), HasSubstr("Permission denied")),
+          AllOf(HasSubstr("locked/m' cannot be opened"), HasSubstr("Permission denied"))));
 }
 
 TEST(ModelFolder, DoesWithoutAGenerationConfig) {

@@ -169,7 +169,27 @@ Status check_format(const WeightFormats& format, const device::Formats& formats)
   return {};
 }
 
+// Where every weight will lie, once the source has passed all checks that read no data.
+Result<WeightPlan> check_and_plan(const WeightSource& source, const ModelConfig& config,
+                                  const WeightFormats& format, const device::Formats& formats) {
+  RETURN_IF_ERROR(check_format(format, formats));
+  WeightPlan sizes = plan_weights(config, format, formats, {});
+  for (const WeightJob& job : sizes.jobs) {
+    RETURN_IF_ERROR(check_tensor(job, source));
+  }
+  RETURN_IF_ERROR(check_extra_tensors(sizes.jobs, source));
+  return sizes;
+}
+
 }  // namespace
+
+Status check_weights(const std::filesystem::path& path, const ModelConfig& config,
+                     const WeightFormats& format, const device::Formats& formats) {
+  RETURN_IF_ERROR(check_format(format, formats));
+  ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, open_weights(path, config, format));
+  RETURN_IF_ERROR(check_and_plan(*source, config, format, formats));
+  return {};
+}
 
 Weights hollow_weights(const ModelConfig& config, const WeightFormats& format,
                        const device::Formats& formats) {
@@ -200,12 +220,7 @@ Result<Weights> load_weights(const std::filesystem::path& path, const ModelConfi
 Result<Weights> load_weights(const WeightSource& source, const ModelConfig& config,
                              device::Device& device, const LoadOptions& options) {
   const device::Formats& formats = device.formats();
-  RETURN_IF_ERROR(check_format(options.format, formats));
-  const WeightPlan sizes = plan_weights(config, options.format, formats, {});
-  for (const WeightJob& job : sizes.jobs) {
-    RETURN_IF_ERROR(check_tensor(job, source));
-  }
-  RETURN_IF_ERROR(check_extra_tensors(sizes.jobs, source));
+  ASSIGN_OR_RETURN(const WeightPlan sizes, check_and_plan(source, config, options.format, formats));
   warn_of_rounding(sizes.jobs, source, options.format);
 
   ASSIGN_OR_RETURN(std::vector<std::unique_ptr<device::Memory>> memory,

@@ -75,6 +75,11 @@ int64_t weight_bytes(const ModelConfig& config, const WeightFormats& format,
 Weights hollow_weights(const ModelConfig& config, const WeightFormats& format,
                        const device::Formats& formats = device::host_formats());
 
+// The checks of load_weights that need only the headers of the model's files: format, and presence,
+// shape and type of every tensor.
+Status check_weights(const std::filesystem::path& path, const ModelConfig& config,
+                     const WeightFormats& format, const device::Formats& formats);
+
 // Checks every tensor's presence, shape, type and range before touching data, uploads through the
 // device and releases the source's pages file by file. Errors name the file and tensor. NaN or
 // infinite weights are an error that names the tensor.

@@ -19,6 +19,14 @@ Result<model::Weights> weights_of(const PlannedModel& model,
 
 }  // namespace
 
+Status check_weights(const PlannedModel& model) {
+  if (!model.device.caps().needs_weights) {
+    return {};
+  }
+  return model::check_weights(model.folder.path, model.folder.config, model.format,
+                              model.device.device().formats());
+}
+
 Result<std::unique_ptr<LoadedModel>> load_model(
     const PlannedModel& model, const std::function<void(const model::LoadProgress&)>& progress,
     std::function<void()> on_step) {

@@ -19,6 +19,9 @@ struct LoadedModel {
   std::unique_ptr<ForwardExecutor> executor;
 };
 
+// Whether the model's files hold the weights that load_model needs. Reads headers only.
+Status check_weights(const PlannedModel& model);
+
 // Loads the weights (none for a hollow device) and makes the executor, which calls `on_step` as
 // ForwardExecutor::create says. `model` must outlive the result.
 Result<std::unique_ptr<LoadedModel>> load_model(

@@ -2,10 +2,12 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
@@ -19,17 +21,35 @@ namespace {
 
 constexpr size_t kMaxPendingBytes = size_t{64} << 20;  // that the disk may be behind
 
+Error cannot_create(const std::string& path, int cause) {
+  return {ErrorCode::kIo,
+          fmt::format("cannot create the record file '{}': {}{}", path, std::strerror(cause),
+                      cause == EEXIST ? "; remove it or name another with --record-out" : ""),
+          "record-out"};
+}
+
 }  // namespace
+
+Status RecordFile::check(const std::string& path) {
+  struct stat info {};
+  if (::lstat(path.c_str(), &info) == 0) {
+    return cannot_create(path, EEXIST);
+  }
+  if (errno != ENOENT) {
+    return cannot_create(path, errno);
+  }
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  if (::access(folder.empty() ? "." : folder.c_str(), W_OK | X_OK) != 0) {
+    return cannot_create(path, errno);
+  }
+  return {};
+}
 
 Result<std::unique_ptr<Recorder>> RecordFile::create(const std::string& path, int64_t limit_bytes,
                                                      const std::string& config) {
   const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (descriptor < 0) {
-    return Error{
-        ErrorCode::kIo,
-        fmt::format("cannot create the record file '{}': {}{}", path, std::strerror(errno),
-                    errno == EEXIST ? "; remove it or name another with --record-out" : ""),
-        "record-out"};
+    return cannot_create(path, errno);
   }
   std::unique_ptr<RecordFile> file(new RecordFile(::fdopen(descriptor, "w"), limit_bytes));
   file->add_line(fmt::format(R"({{"tandem_record":1,"view_digest":{},"build":"{}","config":{}}})",

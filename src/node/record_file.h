@@ -22,6 +22,8 @@ namespace tandem {
 
 class RecordFile final : public Recorder {
  public:
+  // Whether create() could make the file. Makes nothing.
+  static Status check(const std::string& path);
   // Refuses to overwrite a file. `config` is a JSON object.
   static Result<std::unique_ptr<Recorder>> create(const std::string& path, int64_t limit_bytes,
                                                   const std::string& config);

@@ -28,6 +28,19 @@ class RecordFileTest : public ::testing::Test {
   std::filesystem::path folder_;
 };
 
+TEST_F(RecordFileTest, ACheckFindsWhatCreationWouldRefuseAndMakesNothing) {
+  EXPECT_TRUE(RecordFile::check(path("new")).ok());
+  EXPECT_FALSE(std::filesystem::exists(path("new")));
+  std::ofstream(path("old")) << "x";
+  std::filesystem::create_symlink(path("absent"), path("link"));
+  for (const char* name : {"old", "link", "absent/new", "old/new"}) {
+    const Status checked = RecordFile::check(path(name));
+    const auto created = RecordFile::create(path(name), 1 << 20, "{}");
+    ASSERT_FALSE(checked.ok() || created.ok()) << name;
+    EXPECT_EQ(checked.error().message, created.error().message);
+  }
+}
+
 TEST_F(RecordFileTest, ARequestSurvivesTheWayToTheFileAndBack) {
   Request request;
   request.prompt = {1, 2, 3};

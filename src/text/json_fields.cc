@@ -46,6 +46,10 @@ Error unsupported(std::string_view where, std::string_view what) {
 Result<std::string> read_file(const std::filesystem::path& path, int64_t limit_bytes) {
   std::error_code code;
   const auto kind = std::filesystem::status(path, code).type();
+  if (kind == std::filesystem::file_type::none) {
+    return Error{
+        ErrorCode::kIo, fmt::format("{}: cannot be opened: {}", path.string(), code.message()), {}};
+  }
   if (kind != std::filesystem::file_type::regular) {
     return Error{ErrorCode::kNotFound,
                  fmt::format("{}: {}; give a model folder that has this file", path.string(),

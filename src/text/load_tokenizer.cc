@@ -14,6 +14,12 @@ namespace {
 
 constexpr int64_t kLargestModelBytes = int64_t{256} << 20;
 
+// True also if the system does not say, as without permission: then opening the file says why.
+bool may_exist(const std::filesystem::path& file) {
+  std::error_code ignored;
+  return std::filesystem::status(file, ignored).type() != std::filesystem::file_type::not_found;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& model_dir) {
@@ -21,11 +27,10 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::filesystem::path& m
     ASSIGN_OR_RETURN(const gguf::Files files, gguf::Files::open(model_dir));
     return load_gguf_tokenizer(files.metadata());
   }
-  std::error_code ignored;
   const std::filesystem::path json = model_dir / "tokenizer.json";
   const std::filesystem::path model = model_dir / "tokenizer.model";
-  const bool has_json = std::filesystem::exists(json, ignored);
-  if (!has_json && !std::filesystem::exists(model, ignored)) {
+  const bool has_json = may_exist(json);
+  if (!has_json && !may_exist(model)) {
     return Error{ErrorCode::kNotFound,
                  fmt::format("{}: has neither tokenizer.json nor tokenizer.model; give a model "
                              "folder with one of them",

@@ -36,7 +36,7 @@ def test_a_page_that_is_wrong_is_found(binary, tmp_path, cache):
                         ("~~~sh\necho '{\"error\": 1}'\n~~~\n", "the server refused"), ("~~~python\nraise SystemExit(3)\n~~~\n", "code 3"),
                         ("<!-- ci: check (x) -->\n~~~sh\nscripts/not_there.sh\n~~~\n", "there is no scripts/not_there.sh"),
                         ("<!-- ci: check (x) -->\n~~~sh\ntandem serve MODEL --no-such-flag 1\n~~~\n", "no-such-flag"),
-                        ("<!-- ci: serve -->\n~~~sh\ntandem serve no-such-folder\n~~~\n", "the server ended with code 1")]:
+                        ("<!-- ci: serve -->\n~~~sh\ntandem serve no-such-folder\n~~~\n", "the server ended with code 2")]:
         with pytest.raises(AssertionError, match=fault):
             for block in blocks(text):
                 run.run(block)

@@ -115,6 +115,9 @@ def test_wrong_files_are_refused_at_start(binary, certificate, tmp_path):
     assert "is not the key of the certificate" in refusal(binary, "--ssl-certfile", certificate[0], "--ssl-keyfile", other[1])
     assert "--ssl-certfile" in refusal(binary, "--ssl-keyfile", certificate[1])
     assert "--ssl-ca-certs" in refusal(binary, "--ssl-certfile", certificate[0], "--ssl-keyfile", certificate[1], "--ssl-cert-reqs", "2")
+    for flags in (["--ssl-cert-reqs", "2", "--ssl-ca-certs", certificate[0]], ["--ssl-cert-reqs", "1"], ["--ssl-ca-certs", certificate[0]]):
+        assert "give the server's certificate and key with --ssl-certfile and --ssl-keyfile" in refusal(binary, *flags)
+        assert "--ssl-certfile" in refusal(binary, "--check", *flags)
     (tmp_path / "keys").write_text("# none\n")
     assert "holds no key" in refusal(binary, "--api-key-file", tmp_path / "keys")
 
