@@ -156,6 +156,7 @@ int report(const Result<int>& code) {
     return *code;
   }
   log::error("{}", code.error().message);
+  // Unlike exit_code_of: a model that the hub does not have may come.
   const ErrorCode cause = code.error().code;
   return cause == ErrorCode::kInvalidArgument || cause == ErrorCode::kUnsupported ? 2 : 1;
 }

@@ -90,7 +90,7 @@ struct CollectedBody {
 struct HttpParser::Impl {
   explicit Impl(const HttpLimits& limits) {
     parser.header_limit(limits.max_header_bytes);
-    parser.body_limit(boost::none);  // until the headers say its kind
+    parser.body_limit(boost::none);  // the headers say which kind of body follows (limit_body)
   }
   std::string& body() { return parser.get().body().text; }
 
@@ -117,8 +117,8 @@ void HttpParser::stream_body() {
 
 std::string HttpParser::take_piece() { return std::exchange(impl_->body(), {}); }
 
-// False after fail(). Not before the headers are answered: path and key come before a body's
-// length.
+// False after fail(). Called only after the headers were accepted: path and key come before the
+// body's length.
 bool HttpParser::limit_body() {
   if (std::exchange(impl_->limited, true)) {
     return true;

@@ -86,6 +86,7 @@ Result<tcp::endpoint> resolve(const std::string& host, uint16_t port, asio::io_c
   return found.begin()->endpoint();
 }
 
+// kUnavailable: another program uses the port.
 Error bind_error(const std::string& host, uint16_t port, const error_code& error) {
   std::string cure = error.message();
   if (error == asio::error::address_in_use) {
@@ -95,7 +96,9 @@ Error bind_error(const std::string& host, uint16_t port, const error_code& error
   } else if (error == boost::system::errc::address_not_available) {
     cure = "this machine has no such address; choose another with --host";
   }
-  return {ErrorCode::kIo, fmt::format("cannot listen on {} port {}: {}", host, port, cure), "port"};
+  const bool in_use = error == asio::error::address_in_use;
+  return {in_use ? ErrorCode::kUnavailable : ErrorCode::kIo,
+          fmt::format("cannot listen on {} port {}: {}", host, port, cure), "port"};
 }
 
 // Port 0 is any free port.
@@ -240,8 +243,9 @@ Status Server::check(const ServerOptions& options) {
     RETURN_IF_ERROR(TlsContext::load(options.tls));
   }
   asio::io_context io;
-  RETURN_IF_ERROR(bind_address(options.host, 0, io));
-  return {};
+  const Result<tcp::acceptor> bound = bind_address(options.host, options.port, io);
+  const bool in_use = !bound.ok() && bound.error().code == ErrorCode::kUnavailable;
+  return bound.ok() || in_use ? Status() : Status(bound.error());
 }
 
 Result<std::unique_ptr<Server>> Server::start(ServerOptions options,

@@ -21,7 +21,7 @@ namespace tandem::api {
 
 class Server {
  public:
-  // Whether start() would take the options: its errors, except about the port.
+  // Whether start() would take the options: its errors, except that the port is in use.
   [[nodiscard]] static Status check(const ServerOptions& options);
   // Binds, listens and serves from then on. Errors name the address and what to do (port in use,
   // not allowed, ...).

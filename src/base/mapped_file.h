@@ -7,10 +7,17 @@
 #include <filesystem>
 #include <memory>
 #include <span>
+#include <system_error>
 
 #include "base/result.h"
 
 namespace tandem {
+
+// True also if the system does not say, as without permission: then opening the file says why.
+inline bool may_exist(const std::filesystem::path& file) {
+  std::error_code ignored;
+  return std::filesystem::status(file, ignored).type() != std::filesystem::file_type::not_found;
+}
 
 // A whole file, read-only. Hints are hints: failing ones are ignored.
 class MappedFile {

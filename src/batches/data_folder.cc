@@ -86,8 +86,8 @@ bool is_object_id(std::string_view id) {
 Status DataFolder::check(const fs::path& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) {
-    if (errno != ENOENT) {
-      return disk_error("use the folder", path, errno);
+    if (errno != ENOENT || ::lstat(path.c_str(), &info) == 0) {  // or a link to no folder
+      return disk_error("use the folder", path, errno == 0 ? ENOENT : errno);
     }
     const fs::path parent = (path / "").parent_path().parent_path();  // also if it ends with '/'
     return check_access("make the folder", path, parent.empty() ? "." : parent, W_OK | X_OK);
@@ -95,7 +95,7 @@ Status DataFolder::check(const fs::path& path) {
   if (!S_ISDIR(info.st_mode)) {
     return disk_error("use the folder", path, ENOTDIR);
   }
-  RETURN_IF_ERROR(check_access("use the folder", path, path, W_OK | X_OK));
+  RETURN_IF_ERROR(check_access("use the folder", path, path, R_OK | W_OK | X_OK));
   for (const fs::path& file : {path / "lock", path / "tandem.db"}) {
     if (std::error_code ignored; fs::exists(file, ignored)) {
       RETURN_IF_ERROR(check_access("open", file, file, R_OK | W_OK));

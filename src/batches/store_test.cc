@@ -45,7 +45,10 @@ TEST(DataFolder, ACheckFindsAPathThatCannotBeUsedAndMakesNothing) {
     ASSERT_TRUE(opened.ok());
     EXPECT_TRUE(DataFolder::check(data).ok()) << "in use by the server that is to be restarted";
   }
-  for (const fs::path& path : {data / "lock", data / "lock" / "below", data / "absent" / "below"}) {
+  const fs::path link = root.path() / "link";
+  fs::create_symlink("nowhere", link);
+  for (const fs::path& path :
+       {data / "lock", data / "lock" / "below", data / "absent" / "below", link}) {
     const Status checked = DataFolder::check(path);
     EXPECT_FALSE(checked.ok() || DataFolder::open(path).ok()) << path;
     EXPECT_NE(checked.error().message.find(path.string()), std::string::npos);

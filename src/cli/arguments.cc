@@ -167,6 +167,10 @@ Status keep_one_place(std::vector<std::string>& from_file, std::vector<std::stri
   if (values.empty()) {
     return {};
   }
+  if (values.front().text.empty()) {
+    const std::string name = option->get_lnames().front();
+    return invalid_argument(fmt::format("the {} is empty; name one, or leave it out", name), name);
+  }
   for (size_t i = values.size() - 1; i > 0; --i) {
     if (values[i].text != values.front().text) {
       return invalid_argument(

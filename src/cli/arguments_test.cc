@@ -74,6 +74,8 @@ TEST_F(Arguments, TheModelIsGivenOnceByNameOrByPlace) {
   EXPECT_EQ(expand({config, "--", "M"}), (Texts{"--port=8", "--", "M"}));
   EXPECT_EQ(expand({"--model", "M", config}), (Texts{"--port=8", "--model", "M"}));
   EXPECT_EQ(expand({"M", "--model", "M", "--model=M"}), Texts{"M"});
+  EXPECT_EQ(expand({config, ""}), Texts{"the model is empty; name one, or leave it out"});
+  EXPECT_EQ(expand({config, "--model", ""}), expand({config, ""}));
   const std::string differ = "by name or by place; leave one of them out";
   EXPECT_EQ(expand({"--model", "X", "M"}), Texts{"--model is given as 'X' and as 'M', " + differ});
   EXPECT_EQ(expand({"M", "--model=X"}), Texts{"--model is given as 'M' and as 'X', " + differ});

@@ -37,12 +37,6 @@ Error no_weights(const fs::path& folder) {
       {}};
 }
 
-// True also if the system does not say, as without permission: then opening the file says why.
-bool may_exist(const fs::path& file) {
-  std::error_code ignored;
-  return fs::status(file, ignored).type() != fs::file_type::not_found;
-}
-
 }  // namespace
 
 Status Checkpoint::add_file(const fs::path& folder, const std::string& name) {

@@ -40,10 +40,12 @@ Result<fs::file_type> type_of(const fs::path& path) {
   std::error_code failure;
   const fs::file_type type = fs::status(path, failure).type();
   if (type == fs::file_type::none) {
+    const bool denied = failure == std::errc::permission_denied;
     return Error{ErrorCode::kIo,
-                 fmt::format("'{}' cannot be opened: {}; Tandem's user must be allowed "
-                             "to read it and to search the folders above it",
-                             path.string(), failure.message()),
+                 fmt::format("'{}' cannot be opened: {}{}", path.string(), failure.message(),
+                             denied ? "; Tandem's user must be allowed to read it and to search "
+                                      "the folders above it"
+                                    : ""),
                  "model"};
   }
   return type;

@@ -75,8 +75,8 @@ int64_t weight_bytes(const ModelConfig& config, const WeightFormats& format,
 Weights hollow_weights(const ModelConfig& config, const WeightFormats& format,
                        const device::Formats& formats = device::host_formats());
 
-// The checks of load_weights that need only the headers of the model's files: format, and presence,
-// shape and type of every tensor.
+// The checks of load_weights that need only the headers of the model's files (and, of quantised
+// checkpoints, biases that may be zero): format, and presence, shape and type of every tensor.
 Status check_weights(const std::filesystem::path& path, const ModelConfig& config,
                      const WeightFormats& format, const device::Formats& formats);
 

@@ -19,7 +19,8 @@ struct LoadedModel {
   std::unique_ptr<ForwardExecutor> executor;
 };
 
-// Whether the model's files hold the weights that load_model needs. Reads headers only.
+// Whether the model's files hold the weights that load_model needs. Reads as
+// little as model::check_weights.
 Status check_weights(const PlannedModel& model);
 
 // Loads the weights (none for a hollow device) and makes the executor, which calls `on_step` as

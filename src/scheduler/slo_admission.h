@@ -44,9 +44,11 @@ struct OverdueHead {
 };
 inline constexpr int32_t kShareForHead = 4;
 constexpr OverdueHead claim_of_head(OverdueHead needs, OverdueHead held, OverdueHead total) {
-  const int64_t blocks = std::max<int64_t>(total.blocks / kShareForHead - held.blocks, 0);
-  const int32_t places = std::max(std::max(total.places / kShareForHead, 1) - held.places, 0);
-  return {.blocks = std::min(needs.blocks, blocks), .places = std::min(needs.places, places)};
+  const int64_t blocks = total.blocks / kShareForHead - held.blocks;
+  const int32_t places = std::max(total.places / kShareForHead, 1) - held.places;
+  return blocks <= 0 || places <= 0 ? OverdueHead{}
+                                    : OverdueHead{.blocks = std::min(needs.blocks, blocks),
+                                                  .places = std::min(needs.places, places)};
 }
 
 struct AdmissionRules {

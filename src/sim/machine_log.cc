@@ -86,6 +86,7 @@ void MachineLog::end() {
   offloaded_seconds_ +=
       static_cast<double>(offloaded_) * to_seconds(std::max(now - gauged_, Nanos{0}));
   duration_ = now - began_;
+  join_short_rest();
   clock_ = nullptr;
   sides_ = nullptr;
 }
@@ -94,10 +95,22 @@ double MachineLog::mean_offloaded() const {
   return duration_ > Nanos{0} ? offloaded_seconds_ / to_seconds(duration_) : 0;
 }
 
+// A step counts in the slice of its end: its tokens over a rest of some milliseconds are no rate.
+void MachineLog::join_short_rest() {
+  if (slices_.size() < 2) {
+    return;
+  }
+  const Nanos rest = duration_ - static_cast<int64_t>(slices_.size() - 1) * slice_time_;
+  if (rest < slice_time_ / 4) {
+    slices_[slices_.size() - 2].add(slices_.back());
+    slices_.pop_back();
+  }
+}
+
 double MachineLog::slice_seconds(size_t index) const {
   const Nanos begin = static_cast<int64_t>(index) * slice_time_;
-  const bool cut = duration_ > begin && duration_ < begin + slice_time_;
-  return to_seconds(cut ? duration_ - begin : slice_time_);
+  const bool last = index + 1 == slices_.size() && duration_ > begin;
+  return to_seconds(last ? duration_ - begin : slice_time_);
 }
 
 MachineSlice& MachineLog::slice_at(Nanos time) {

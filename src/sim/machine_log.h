@@ -116,7 +116,7 @@ class MachineLog final : public observe::EngineObserver {
   // Of equal length but for the last, from the beginning on; at most kMostSlices.
   [[nodiscard]] const std::vector<MachineSlice>& slices() const { return slices_; }
   [[nodiscard]] Nanos slice_time() const { return slice_time_; }
-  // Of this slice: the last ends with the run.
+  // The time of a slice. The last ends with the run, and has from 0.25 to 1.25 of the others' time.
   [[nodiscard]] double slice_seconds(size_t index) const;
   [[nodiscard]] const std::map<std::string, StepKind, std::less<>>& kinds() const { return kinds_; }
   // resident: without visitors; piggyback, overlap, lanes: residents and visitors; visitors: alone.
@@ -143,6 +143,7 @@ class MachineLog final : public observe::EngineObserver {
 
  private:
   MachineSlice& slice_at(Nanos time);
+  void join_short_rest();
   // `from`: when the step had the accelerator to itself.
   void count_mode(const observe::StepRecord& record, Nanos from);
   void keep_prediction(const observe::StepRecord& record, const std::string& kind);

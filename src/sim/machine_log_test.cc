@@ -104,6 +104,17 @@ TEST_F(MachineLogs, RatesOfTheLastSliceAreOverItsOwnTime) {
             "1,1,250.000,1000.0,40.0,0.0,0.0000,0.0,0.0,0.0,0.0000,0.0000,0.5000,0.0000,0.0000\n");
 }
 
+TEST_F(MachineLogs, ARestTooShortForARateBelongsToTheSliceBefore) {
+  begin();
+  log_.on_step(step_at(seconds(100), milliseconds(900), 100, 20));
+  log_.on_step(step_at(seconds(100) + milliseconds(900), milliseconds(101), 500, 20));
+  clock_.set(seconds(101) + milliseconds(1));
+  log_.end();
+  ASSERT_EQ(log_.slices().size(), 1U);
+  EXPECT_EQ(log_.slices()[0].prompt_tokens, 600);
+  EXPECT_DOUBLE_EQ(log_.slice_seconds(0), 1.001);
+}
+
 TEST_F(MachineLogs, NamesTheModeOfAStepByWhoIsInIt) {
   begin("overlap");
   observe::StepRecord step = step_at(seconds(100), milliseconds(10), 0, 5);

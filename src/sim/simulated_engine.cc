@@ -139,7 +139,7 @@ EngineOutcome SimulatedEngine::finish(Nanos took) {
   }
   log_.end();
   driver_->end();
-  // Of the log, which leaves out what was launched and had not run by then.
+  // The log leaves out work that was launched and had not run by then.
   const Nanos worked = log_.busy().accelerator;
   outcome.compute_busy = took > Nanos{0} ? to_seconds(worked) / to_seconds(took) : 0;
   outcome.machine = std::move(log_);

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "base/mapped_file.h"
 #include "gguf/files.h"
 #include "text/gguf_tokenizer.h"
 #include "text/json_fields.h"
@@ -13,12 +14,6 @@ namespace tandem::text {
 namespace {
 
 constexpr int64_t kLargestModelBytes = int64_t{256} << 20;
-
-// True also if the system does not say, as without permission: then opening the file says why.
-bool may_exist(const std::filesystem::path& file) {
-  std::error_code ignored;
-  return std::filesystem::status(file, ignored).type() != std::filesystem::file_type::not_found;
-}
 
 }  // namespace
 

@@ -33,9 +33,9 @@
 //   - Best-effort prompts are computed one after another, and the first gets tokens after at most
 //     `patience_steps` steps: a tile, far into a long prompt fewer (overdue_chunk). When none is
 //     begun, the first in the queue begins after as many steps as soon as there are blocks and
-//     places for it. While best effort has less than a quarter of blocks and places, no LS request
-//     that has not begun takes them before it, up to that quarter (claim_of_head). Requests whose
-//     first token admission has promised before may, and requests that wait before these.
+//     places for it. No LS request that has not begun takes them before it, if best effort would
+//     have at most a quarter of blocks and places with it (claim_of_head). Requests whose first
+//     token admission has promised before may, and requests that wait before these.
 //
 // The rows that the last two need are kept from LS prompts. Visitors: see slack_binder.h.
 //
