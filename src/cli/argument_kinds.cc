@@ -21,11 +21,11 @@ std::string name_of(const std::string& argument) {
 }
 
 struct ValueCount {
-  int min = 0;  // whatever they look like
-  int max = 0;  // beyond `min` only values that do not look like options
+  int min = 0;  // this number of arguments are values, even if they begin with '-'
+  int max = 0;  // arguments beyond `min` are values if they do not begin with '-'
 };
 
-// Of one occurrence of the option.
+// The values that each occurrence of the option takes.
 ValueCount values_of(const CLI::Option& option) {
   if (is_switch(option)) {
     return {};

@@ -19,14 +19,15 @@ namespace tandem::cli {
 enum class ArgumentKind : uint8_t {
   kCommand,     // names a subcommand
   kOption,      // "--port", "--port=8", "-o"
-  kValue,       // of the option before it
+  kValue,       // a value of the option before it
   kPlace,       // neither an option nor a value: the model of `serve MODEL`
   kTerminator,  // "--": only arguments by place follow
 };
 
 struct Argument {
   ArgumentKind kind = ArgumentKind::kPlace;
-  const CLI::Option* option = nullptr;  // of kOption and kValue; null: the command does not have it
+  // Set for kOption and kValue. Null: the command has no such option, or the kind is another.
+  const CLI::Option* option = nullptr;
 };
 
 // One element for each argument. `arguments` begin with the subcommands of `app`, if it has any.

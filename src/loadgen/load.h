@@ -38,7 +38,7 @@ struct RequestGroup {
   Slo slo;                          // of the body
   bool explain = false;             // asks a Tandem server how it served each request
   std::string headers;              // whole lines, CRLF at their ends
-  Slo header_slo;                   // the targets among them, which the body's take the place of
+  Slo header_slo;                   // the targets in `headers`; `slo` wins over them
   Goodput goodput;
   std::string engine;  // of a simulation of several: takes the requests; empty: is chosen for each
 
@@ -74,7 +74,7 @@ struct Load {
   std::vector<AnswerTasks> tasks;     // owns the tasks of the requests
   int64_t cut_inputs = 0;
   int64_t cut_outputs = 0;
-  int64_t skipped_rows = 0;  // of traces: without prompt or answer
+  int64_t skipped_rows = 0;  // rows of traces that have no prompt or no answer and were left out
 };
 
 Result<Load> make_load(const std::vector<LoadStream>& streams, uint64_t seed);

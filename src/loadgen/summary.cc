@@ -55,7 +55,8 @@ void add(const RequestRecord& record, const RequestGroup& group, GroupSummary& s
          Samples& samples) {
   ++summary.planned;
   const bool sent = record.outcome != Outcome::kNotSent;
-  // What the end of the run cut off within its targets has neither kept nor missed them.
+  // A request that the end of the run cut off before a target had passed has neither kept nor
+  // missed it.
   const bool decided = record.outcome != Outcome::kInterrupted || had_missed(group.goodput, record);
   const bool aimed = sent && group.goodput.any() && decided;
   summary.sent += sent ? 1 : 0;

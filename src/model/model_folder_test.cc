@@ -65,7 +65,7 @@ TEST(ModelFolder, AFolderThatMayNotBeReadIsNotCalledMissing) {
   fs::permissions(folder.path() / "locked", fs::perms::none);
   std::vector<std::string> problems;
   {
-    const AsNobody nobody;
+    const AsNobody without_rights;
     if (::geteuid() == 0) {
       GTEST_SKIP() << "root reads everything, and the rights of root cannot be dropped";
     }

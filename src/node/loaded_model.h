@@ -19,8 +19,8 @@ struct LoadedModel {
   std::unique_ptr<ForwardExecutor> executor;
 };
 
-// Whether the model's files hold the weights that load_model needs. Reads as
-// little as model::check_weights.
+// Whether the model's files hold the weights that load_model needs. It reads the
+// parts of the files that model::check_weights names.
 Status check_weights(const PlannedModel& model);
 
 // Loads the weights (none for a hollow device) and makes the executor, which calls `on_step` as

@@ -35,9 +35,9 @@
 namespace tandem {
 
 // The right of the first best-effort request in the queue, once it has waited too long: the blocks
-// and places that it needs to begin, but with those of best effort that runs at most a quarter of
-// each, so that best effort does not keep the other class out. A larger request waits until so much
-// is free anyway.
+// and places that it needs to begin. This claim and the running best-effort requests (`held`) have
+// at most a quarter of all blocks and places, so that best effort does not keep the other class
+// out. A larger request waits until its blocks and places are free without a claim.
 struct OverdueHead {
   int64_t blocks = 0;
   int32_t places = 0;

@@ -113,7 +113,8 @@ class MachineLog final : public observe::EngineObserver {
   void end();
 
   [[nodiscard]] int64_t steps() const { return steps_; }
-  // Of equal length but for the last, from the beginning on; at most kMostSlices.
+  // The run's slices of time, from its beginning on; at most kMostSlices. All have slice_time(),
+  // but the last may be longer or shorter.
   [[nodiscard]] const std::vector<MachineSlice>& slices() const { return slices_; }
   [[nodiscard]] Nanos slice_time() const { return slice_time_; }
   // The time of a slice. The last ends with the run, and has from 0.25 to 1.25 of the others' time.
