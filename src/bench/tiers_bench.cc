@@ -21,6 +21,8 @@ namespace tandem::bench {
 namespace {
 
 constexpr double kCalibrationSeconds = 1.0;
+constexpr Nanos kSettle = std::chrono::milliseconds(300);  // until tokens in hand came back
+constexpr Nanos kRefill = std::chrono::seconds(1);         // until tokens are on their way again
 
 // What one run found.
 struct Outcome {
@@ -143,18 +145,22 @@ Result<Outcome> measure(const BenchTiersOptions& options, const model::ModelConf
     outcome.host_cores = static_cast<int32_t>(run->model().device.device().host().cpus.size());
   }
   const Nanos window{static_cast<int64_t>(options.seconds * 1e9)};
+  const Nanos beside = options.rounds * (window + kSettle + window / 2 + kRefill);
+  const Nanos after = kSettle + window;
   RETURN_IF_ERROR(run->admit_residents());
+  // Half of the steps is for admitting the others.
+  run->expect_windows(2 * (window + beside + after));
   ASSIGN_OR_RETURN(outcome.alone, run->measure(window));
   fmt::print(stderr, "residents alone: {:.2f} ms a step\n", outcome.alone.step_seconds * 1e3);
   RETURN_IF_ERROR(run->admit_offloaded());
+  run->expect_windows(beside + after);
   for (int32_t round = 0; round < options.rounds; ++round) {
     ASSIGN_OR_RETURN(const TiersWindow live, run->measure(window));
     run->freeze_host();
-    // What was in hand comes back first.
-    RETURN_IF_ERROR(run->measure(std::chrono::milliseconds(300)));
+    RETURN_IF_ERROR(run->measure(kSettle));
     ASSIGN_OR_RETURN(const TiersWindow frozen, run->measure(window / 2));
     run->thaw_host();
-    RETURN_IF_ERROR(run->measure(std::chrono::seconds(1)));
+    RETURN_IF_ERROR(run->measure(kRefill));
     fmt::print(stderr,
                "round {} of {}: {:.1f} best-effort tokens/s, {:.2f} ms a step; frozen {:.2f}\n",
                round + 1, options.rounds, live.hops / shape.layers, live.step_seconds * 1e3,
@@ -163,7 +169,7 @@ Result<Outcome> measure(const BenchTiersOptions& options, const model::ModelConf
     outcome.frozen.push_back(frozen);
   }
   RETURN_IF_ERROR(run->dismiss_offloaded());
-  RETURN_IF_ERROR(run->measure(std::chrono::milliseconds(300)));
+  RETURN_IF_ERROR(run->measure(kSettle));
   ASSIGN_OR_RETURN(outcome.alone_after, run->measure(window));
   return outcome;
 }
@@ -222,6 +228,13 @@ void print_outcome(const BenchTiersOptions& options, const model::ModelConfig& s
       "{:.2f} GB/s, busy {:.0f} %\n",
       live.visits * live.mean_step_seconds() / (shape.layers + 1), live.hops_in_flight,
       live.attended_bytes * 1e-6, live.host_rate * 1e-9, 100 * live.host_busy / options.host_cores);
+  if (live.seconds < 0.9 * options.seconds) {
+    fmt::print(
+        "  windows ended after {:.2f} s instead of {}: a sequence has room for {} tokens "
+        "(--output, "
+        "the model's context)\n",
+        live.seconds, options.seconds, options.load.output);
+  }
   const double overruns =
       std::max({outcome.alone.overrun_share, live.overrun_share, frozen.overrun_share});
   if (overruns > device::kMaxOverrunShare) {
@@ -397,11 +410,11 @@ void add_tiers_bench_flags(cli::Command app, BenchTiersOptions& options) {
   app.add_option("--offloaded-prompt", load.offloaded_prompt, "Prompt tokens of each")
       .capture_default_str()
       .in_range(1, 1 << 17);
-  app.add_option("--output", load.output,
-                 "Tokens of a sequence at most; none may end while it is measured")
+  app.add_option("--output", load.output, "Tokens that a sequence has room for")
       .capture_default_str()
       .in_range(1, 1 << 17);
-  app.add_option("--seconds", options.seconds, "Of a window")
+  app.add_option("--seconds", options.seconds,
+                 "Of a window at most: no sequence ends while it is measured")
       .capture_default_str()
       .in_range(0.1, 3600.0);
   app.add_option("--rounds", options.rounds, "Windows with the host at work and frozen, in turn")

@@ -39,6 +39,11 @@ TiersWindow medians(const std::vector<TiersWindow>& windows) {
   return window;
 }
 
+int64_t steps_of_window(int64_t left, Nanos length, Nanos to_come) {
+  const double part = to_seconds(length) / to_seconds(std::max(length, to_come));
+  return std::max<int64_t>(1, static_cast<int64_t>(part * static_cast<double>(left)));
+}
+
 const char* TiersBound::regime() const {
   if (least() == sequences) {
     return "host memory (sequences)";

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace tandem::bench {
 
 // What one stretch of time showed.
@@ -40,6 +42,10 @@ double alone_seconds(const TiersWindow& window, const TiersWindow& before,
                      const TiersWindow& after);
 
 TiersWindow medians(const std::vector<TiersWindow>& windows);
+
+// Steps that a window of `length` may take, of `left` steps until a sequence ends: the window's
+// part of `to_come`, the length of all windows until then. At least one.
+int64_t steps_of_window(int64_t left, Nanos length, Nanos to_come);
 
 // Best-effort tokens per second that each limit would allow alone (what bounds offloaded decode).
 struct TiersBound {

@@ -25,6 +25,15 @@ TEST(TiersAlone, AStepIsComparedAtEqualContexts) {
   EXPECT_DOUBLE_EQ(alone_seconds(after, before, after), 0.012);
 }
 
+TEST(TiersWindows, EachMayTakeItsPartOfTheStepsThatAreLeft) {
+  constexpr Nanos kSecond = std::chrono::seconds(1);
+  EXPECT_EQ(steps_of_window(4000, kSecond, 4 * kSecond), 1000);
+  EXPECT_EQ(steps_of_window(4000, 4 * kSecond, 4 * kSecond), 4000);
+  EXPECT_EQ(steps_of_window(4000, kSecond, Nanos{0}), 4000);
+  EXPECT_EQ(steps_of_window(3, kSecond, 4 * kSecond), 1);
+  EXPECT_EQ(steps_of_window(-5, kSecond, kSecond), 1);
+}
+
 TEST(TiersBounds, MediansAreTakenOfEachFigureAlone) {
   std::vector<TiersWindow> windows = {window_of(1), window_of(3), window_of(2)};
   windows[0].hops = 30;

@@ -17,6 +17,7 @@ namespace tandem::bench {
 namespace {
 
 constexpr Nanos kLook = std::chrono::milliseconds(5);  // between looks when nothing completes
+constexpr int64_t kUnseenSteps = 4;                    // that may have begun already
 constexpr Nanos kPatience = std::chrono::minutes(3);   // for a phase to begin
 
 // That the accelerator's compute was busy, as modelled.
@@ -177,9 +178,12 @@ Status TiersRun::run_until(const Done& done) {
   while (true) {
     const EngineActivity activity = advance();
     if (probe_->ended > dismissed_) {
-      return Error{ErrorCode::kResourceExhausted,
-                   "a sequence ended while it was measured: raise --output, or lower --seconds",
-                   "output"};
+      return Error{
+          ErrorCode::kResourceExhausted,
+          fmt::format("a sequence ended after its {} tokens, before all was measured: raise "
+                      "--output, or take a model with a longer context",
+                      load_.output),
+          "output"};
     }
     if (done()) {
       return {};
@@ -263,11 +267,15 @@ Result<TiersWindow> TiersRun::measure(Nanos length) {
   RETURN_IF_ERROR(run_until([&] { return probe_->steps > first; }));
   probe_->begin_window();
   const Sums from = sums();
+  // A resident gets a token in each step.
+  const int64_t step_limit =
+      steps_of_window(load_.output - probe_->steps - kUnseenSteps, length, to_come_);
+  to_come_ -= std::min(length, to_come_);
   int64_t seen = probe_->steps;
   RETURN_IF_ERROR(run_until([&] {
     const bool ended = probe_->steps > seen;
     seen = probe_->steps;
-    return ended && clock_.now() - from.now >= length;
+    return ended && (clock_.now() - from.now >= length || seen - from.steps >= step_limit);
   }));
   const Sums to = sums();
   const double seconds = to_seconds(to.now - from.now);

@@ -25,7 +25,7 @@ struct TiersLoad {
   int32_t resident_prompt = 512;
   int32_t offloaded = 64;  // best-effort sequences that decode with their KV on the host
   int32_t offloaded_prompt = 512;
-  int32_t output = 32768;  // tokens of a sequence at most; nobody may end while it is measured
+  int32_t output = 32768;  // tokens of a sequence at most; none may end while it is measured
 };
 
 class TiersRun {
@@ -43,6 +43,11 @@ class TiersRun {
   Status admit_offloaded();
   // Cancels all best-effort sequences, and waits until the residents are alone.
   Status dismiss_offloaded();
+  // The length of all windows that are to come: measure() divides the steps that sequences still
+  // have room for among them.
+  void expect_windows(Nanos length) { to_come_ = length; }
+  // Ends after `length`, or after the window's part of the steps that are left: no sequence ends
+  // while it is measured.
   Result<TiersWindow> measure(Nanos length);
   void freeze_host();
   void thaw_host();
@@ -78,6 +83,7 @@ class TiersRun {
   int64_t dismissed_ = 0;  // number of requests that may end
   Nanos advance_time_{0};
   int64_t advances_ = 0;
+  Nanos to_come_{0};
 };
 
 }  // namespace tandem::bench

@@ -275,6 +275,11 @@ def test_bench_tiers_measures_offloaded_decode_without_weights(binary, tmp_path,
     assert found["regime"] in ("host memory (sequences)", "host bandwidth", "link")
 
 
+def test_bench_tiers_says_that_sequences_ended_too_early(binary):
+    code, text = run(binary, "bench", "tiers", "--shape", "tiny", "--pace", "t4", "--residents", 2, "--resident-prompt", 16, "--offloaded", 4, "--output", 8)
+    assert code == 1 and "after its 8 tokens" in text and "--output" in text
+
+
 def test_bench_scheduler_measures_as_many_sequences_as_it_says(binary):
     code, text = run(binary, "bench", "scheduler", "--running", 60, "--waiting", 500, "--line", 16, "--steps", 4, "--two-tier-running", 16, "--two-tier-offloaded", 8)
     assert code == 0 and 57 <= int(text.split(" running, ")[0]) <= 60 and "16 of these in the line" in text, text

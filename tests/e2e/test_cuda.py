@@ -336,6 +336,18 @@ def test_bench_tiers_on_a_device_says_what_it_needs(binary, device, flags, words
         assert word in done.stderr
 
 
+def test_windows_of_bench_tiers_end_before_a_short_context_is_full(binary, device, tmp_path):
+    """Steps of the tiny model take well under a millisecond, and each grows the residents by one of 512 tokens."""
+    path = tmp_path / "tiers.json"
+    done = run(binary, "bench", "tiers", "--device", device[1], "--model", str(MODEL), "--residents", "2", "--resident-prompt", "16", "--offloaded", "2",
+               "--offloaded-prompt", "16", "--seconds", "2", "--rounds", "1", "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    assert "room for 496 tokens" in done.stdout
+    found = json.loads(path.read_text())
+    windows = [found["residents_alone"], *found["with_visitors"], *found["host_frozen"], found["residents_alone_after"]]
+    assert min(window["steps"] for window in windows) > 0 and sum(window["steps"] for window in windows) < 496
+
+
 def test_a_failed_stage_of_check_sh_is_reported_and_stops_no_other(binary):
     done = subprocess.run([str(ROOT / "tools" / "gpu" / "check.sh"), "--device", "/nowhere/x.so", "--binaries", str(BINARY.parent), "ops", "link"],
                           capture_output=True, text=True, timeout=300, stdin=subprocess.DEVNULL)
