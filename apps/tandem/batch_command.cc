@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "batch_progress.h"
+#include "cli/exit_code.h"
 #include "cli/option_flags.h"
 #include "commands.h"
 #include "jobs/batch_run.h"
@@ -173,7 +174,7 @@ RunCommand describe_batch(cli::Command app) {
                kind == ErrorCode::kResourceExhausted
                    ? "; free some space and run the same command again: it goes on"
                    : "");
-    return exit_code_of(kind);
+    return cli::exit_code_of(kind);
   };
 }
 

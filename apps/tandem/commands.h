@@ -4,21 +4,11 @@
 
 #include <functional>
 
-#include "base/result.h"
 #include "cli/command.h"
 
 namespace tandem {
 
 using RunCommand = std::function<int()>;
-
-// The exit code for an error: 2 if what was asked for is wrong, so that the same command would fail
-// again; 1 if it failed here and now. Service managers restart a server after 1 only.
-inline int exit_code_of(ErrorCode code) {
-  return code == ErrorCode::kInvalidArgument || code == ErrorCode::kUnsupported ||
-                 code == ErrorCode::kNotFound
-             ? 2
-             : 1;
-}
 
 RunCommand describe_model(cli::Command app);
 RunCommand describe_serve(cli::Command app);

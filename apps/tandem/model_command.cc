@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/exit_code.h"
 #include "commands.h"
 #include "device/cpu/machine.h"
 #include "model/make.h"
@@ -42,7 +43,7 @@ struct InfoFlags {
 
 int failed(const Error& error) {
   fmt::print(stderr, "tandem model: {}\n", error.message);
-  return error.code == ErrorCode::kInvalidArgument ? 2 : 1;
+  return cli::exit_code_of(error.code);
 }
 
 model::ModelConfig changed(model::ModelConfig config, const MakeFlags& flags) {
@@ -208,8 +209,7 @@ int run_info(const InfoFlags& flags) {
   }
   const Result<model::ModelReport> report = model::describe_model(flags.folder, memory_bytes);
   if (!report.ok()) {
-    fmt::print(stderr, "tandem model: {}\n", report.error().message);
-    return 1;
+    return failed(report.error());
   }
   flags.json ? print_json(*report) : print_text(*report);
   return 0;

@@ -7,6 +7,7 @@
 
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/exit_code.h"
 #include "cli/option_flags.h"
 #include "commands.h"
 #include "node/loaded_model.h"
@@ -200,7 +201,7 @@ RunCommand describe_profile(cli::Command app) {
     const Status status = run_profile(*flags);
     if (!status.ok()) {
       log::error("{}", status.error().message);
-      return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+      return cli::exit_code_of(status.error().code);
     }
     return 0;
   };

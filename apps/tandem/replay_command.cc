@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "cli/exit_code.h"
 #include "cli/option_flags.h"
 #include "commands.h"
 #include "node/replay.h"
@@ -27,7 +28,7 @@ int run_replay(ReplayFlags& flags) {
   const Result<ReplayReport> report = replay(flags.record, flags.node, SteadyClock(), {});
   if (!report.ok()) {
     log::error("{}", report.error().message);
-    return 1;
+    return cli::exit_code_of(report.error().code);
   }
   fmt::print("{} steps, {} requests, {} tokens replayed{}\n", report->steps, report->requests,
              report->tokens, report->complete ? "" : " (the record was cut before its end)");

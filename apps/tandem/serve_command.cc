@@ -18,6 +18,7 @@
 #include "batches/data_folder.h"
 #include "batches/service.h"
 #include "cli/arguments.h"
+#include "cli/exit_code.h"
 #include "commands.h"
 #include "loading_watch.h"
 #include "node/loaded_model.h"
@@ -328,7 +329,7 @@ RunCommand describe_serve(cli::Command app) {
     const Status status = serve(*flags, app);
     if (!status.ok()) {
       log::error("{}", status.error().message);
-      return flags->check ? 2 : exit_code_of(status.error().code);
+      return flags->check ? 2 : cli::exit_code_of(status.error().code);
     }
     return 0;
   };

@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "bench/load_progress.h"
 #include "cli/config_file.h"
+#include "cli/exit_code.h"
 #include "commands.h"
 #include "engines_run.h"
 #include "loadgen/result_json.h"
@@ -268,7 +269,7 @@ RunCommand describe_simulate(cli::Command app) {
     const Result<int> code = run_simulate(*flags, app);
     if (!code.ok()) {
       log::error("{}", code.error().message);
-      return code.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+      return cli::exit_code_of(code.error().code);
     }
     return *code;
   };

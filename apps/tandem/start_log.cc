@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "device/cpu/proc_text.h"
 #include "node/config_json.h"
+#include "node/policy_choice.h"
 #include "scheduler/policies/registry.h"
 #include "shared_options.h"
 #include "version.h"
@@ -133,6 +134,7 @@ void log_start(ServeFlags& flags, const PlannedModel& model) {
   log_memory_plan(model.plan);
   log_unread_terms(flags, model.policy_name);
   log_unused_policy(model.plan, model.policy_name);
+  warn_of_options_without_effect(flags.node);
   log_warnings(flags);
 }
 

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "cli/exit_code.h"
 #include "cli/option_flags.h"
 #include "commands.h"
 #include "loadgen/result_json.h"
@@ -301,7 +302,7 @@ RunCommand describe_tune(cli::Command app) {
     const Status status = run_tune(*flags);
     if (!status.ok()) {
       log::error("{}", status.error().message);
-      return status.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+      return cli::exit_code_of(status.error().code);
     }
     return 0;
   };

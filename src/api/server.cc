@@ -70,6 +70,11 @@ Status check_options(const ServerOptions& options) {
 
 Result<tcp::endpoint> resolve(const std::string& host, uint16_t port, asio::io_context& io) {
   error_code error;
+  if (host.empty()) {
+    return invalid_argument(
+        "--host is empty: give 127.0.0.1 for this machine alone, or 0.0.0.0 for all its addresses",
+        "host");
+  }
   const asio::ip::address address = asio::ip::make_address(host, error);
   if (!error) {
     return tcp::endpoint(address, port);

@@ -19,6 +19,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "bench/null_frontend.h"
+#include "cli/exit_code.h"
 
 namespace tandem::bench {
 
@@ -187,7 +188,7 @@ int bench_frontend(const BenchFrontendOptions& options) {
                                                       .defaults = {}}});
   if (!started.ok()) {
     log::error("{}", started.error().message);
-    return 1;
+    return cli::exit_code_of(started.error().code);
   }
   const std::unique_ptr<api::Server> server = std::move(started).value();
   frontend.start([&metrics = server->metrics()] {

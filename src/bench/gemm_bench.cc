@@ -15,6 +15,7 @@
 #include "bench/attention_bench.h"
 #include "bench/ceilings.h"
 #include "bench/measuring.h"
+#include "cli/exit_code.h"
 #include "device/cpu/machine.h"
 #include "device/cpu/pages.h"
 #include "device/cpu/proc_text.h"
@@ -292,7 +293,7 @@ int bench_kernels(const BenchKernelsOptions& options) {
     const Result<const Kernels*> table = kernels::kernels_for(isa);
     if (!table.ok()) {
       fmt::print(stderr, "tandem: {}\n", table.error().message);
-      return 1;
+      return cli::exit_code_of(table.error().code);
     }
     // fp32 weights are multiplied by the AVX-512 kernels.
     const bool vectors = has_bf16_products(isa) && options.type == ElementType::kF32;

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/units.h"
+#include "bench/load_flag_effects.h"
 #include "cli/arguments.h"
 #include "loadgen/request_body.h"
 #include "workload/number.h"
@@ -31,14 +32,17 @@ void add_class_flags(cli::Command app, StreamFlags& flags) {
   app.add_option("--slo-tpot", flags.slo_tpot, "The same with slo.tpot, e.g. 50ms");
   app.add_flag("--explain,!--no-explain", flags.explain,
                "Asks a Tandem server how it served each request: attainment by its own clock");
-  app.add_option("--header", flags.headers, "\"Name: value\" sent with every request; repeatable");
+  app.add_option("--header", flags.headers, "\"Name: value\" sent with every request; repeatable")
+      .one_value_each();
   app.add_option(
          "--goodput", flags.goodput,
          "Targets ttft:MS tpot:MS e2el:MS that a good request keeps; ttft also as a rule of "
          "the prompt, e.g. ttft:500ms+2ms/tok,max=8s")
       .expected(1, 3);
   app.add_option("--model", flags.models,
-                 "Models to ask; a trace's model_id picks one (default: the server's first)");
+                 "A model to ask; repeatable: a trace's model_id picks one (default: the server's "
+                 "first)")
+      .one_value_each();
   if (flags.of_simulation) {
     app.add_option("--engine", flags.engine,
                    "Name of the engine that takes the requests (default: chosen for each)");
@@ -350,12 +354,12 @@ Result<StreamFlags> parse_spec(const std::string& spec, const StreamFlags& defau
           "stream");
     }
     const std::string flag = fmt::format("--{}", item.substr(0, equals));
-    arguments.push_back(flag);
+    const std::string_view text = item.substr(equals + 1);
     // Flags with several values take them set apart by spaces.
+    const bool has_list = flag == "--goodput" || flag == "--model";
     for (const std::string_view value :
-         flag == "--goodput" || flag == "--model"
-             ? workload::split(item.substr(equals + 1), ' ')
-             : std::vector<std::string_view>{item.substr(equals + 1)}) {
+         has_list ? workload::split(text, ' ') : std::vector<std::string_view>{text}) {
+      arguments.push_back(flag);
       arguments.emplace_back(value);
     }
   }
@@ -384,16 +388,20 @@ void add_stream_flags(cli::Command app, StreamFlags& flags) {
 
 Result<std::vector<loadgen::LoadStream>> make_streams(const StreamFlags& defaults,
                                                       const std::vector<std::string>& specs) {
-  std::vector<loadgen::LoadStream> streams;
+  std::vector<StreamFlags> flags;
   for (const std::string& spec : specs) {
-    ASSIGN_OR_RETURN(const StreamFlags flags, parse_spec(spec, defaults));
-    ASSIGN_OR_RETURN(loadgen::LoadStream stream, make_stream(flags));
-    streams.push_back(std::move(stream));
+    ASSIGN_OR_RETURN(StreamFlags own, parse_spec(spec, defaults));
+    flags.push_back(std::move(own));
   }
   if (specs.empty()) {
-    ASSIGN_OR_RETURN(loadgen::LoadStream stream, make_stream(defaults));
+    flags.push_back(defaults);
+  }
+  std::vector<loadgen::LoadStream> streams;
+  for (const StreamFlags& own : flags) {
+    ASSIGN_OR_RETURN(loadgen::LoadStream stream, make_stream(own));
     streams.push_back(std::move(stream));
   }
+  RETURN_IF_ERROR(check_load_flags(flags, streams));
   return streams;
 }
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
+#include <initializer_list>
 #include <utility>
 
 namespace tandem::bench {
@@ -115,6 +117,41 @@ TEST(LoadFlags, BurstsNeedTwoRates) {
   EXPECT_EQ(options.arrivals.burst_high_per_s, 8);
   flags.burst_rates = "1";
   EXPECT_EQ(why_not(flags, {}), "--burst-rates must be LOW:HIGH, e.g. 1:8");
+}
+
+TEST(LoadFlags, AFlagWithoutAnEffectIsRefused) {
+  const auto refused = [](const std::function<void(StreamFlags&)>& change,
+                          const std::vector<std::string>& specs = {}) {
+    StreamFlags flags;
+    change(flags);
+    return why_not(flags, specs);
+  };
+  EXPECT_EQ(refused([](StreamFlags& flags) { flags.trace_start = "10min"; }),
+            "--trace-start would have no effect: it is about a trace: give --dataset-path, or "
+            "leave it out");
+  for (const auto& change : std::initializer_list<std::function<void(StreamFlags&)>>{
+           [](StreamFlags& flags) { flags.trace_rate = 2; },
+           [](StreamFlags& flags) { flags.length_scale = 0.5; },
+           [](StreamFlags& flags) { flags.burst_every = "1s"; },
+           [](StreamFlags& flags) { flags.burstiness = 0.5; },  // all requests at once
+           [](StreamFlags& flags) {
+             flags.arrivals = "fixed";
+             flags.request_rate = 4;
+             flags.burstiness = 0.5;
+           },
+           [](StreamFlags& flags) {
+             flags.burst_rates = "1:8";
+             flags.request_rate = 4;
+           }}) {
+    EXPECT_NE(refused(change), "");
+  }
+  const auto burstier = [](StreamFlags& flags) {
+    flags.request_rate = 4;
+    flags.burstiness = 0.5;
+  };
+  EXPECT_EQ(refused(burstier), "");
+  EXPECT_EQ(refused(burstier, {"name=chat", "name=bulk;arrivals=fixed"}), "") << "one uses it";
+  EXPECT_NE(refused(burstier, {"arrivals=fixed"}), "");
 }
 
 TEST(LoadFlags, ErrorsNameTheFlag) {

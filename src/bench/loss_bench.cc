@@ -13,6 +13,7 @@
 #include "base/bell.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cli/exit_code.h"
 #include "engine/engine.h"
 #include "node/config_json.h"
 #include "node/policy_choice.h"
@@ -236,7 +237,7 @@ int bench_loss(BenchLossOptions options) {
   const Status status = run_losses(options);
   if (!status.ok()) {
     log::error("{}", status.error().message);
-    return 1;
+    return cli::exit_code_of(status.error().code);
   }
   return 0;
 }

@@ -11,6 +11,7 @@
 #include "base/bell.h"
 #include "base/log.h"
 #include "bench/measuring.h"
+#include "cli/exit_code.h"
 #include "device/cpu/op_times.h"
 #include "engine/engine.h"
 #include "node/config_json.h"
@@ -286,7 +287,7 @@ int bench_model(BenchModelOptions options) {
   const Status status = run_bench(options);
   if (!status.ok()) {
     log::error("{}", status.error().message);
-    return 1;
+    return cli::exit_code_of(status.error().code);
   }
   return 0;
 }

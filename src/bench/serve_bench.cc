@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "bench/command_flags.h"
 #include "bench/load_progress.h"
+#include "cli/exit_code.h"
 #include "loadgen/client.h"
 #include "loadgen/generator.h"
 #include "loadgen/recorded.h"
@@ -430,7 +431,7 @@ int bench_serve(const ServeBenchFlags& flags) {
   const Result<int> code = bench.run();
   if (!code.ok()) {
     log::error("{}", code.error().message);
-    return code.error().code == ErrorCode::kInvalidArgument ? 2 : 1;
+    return cli::exit_code_of(code.error().code);
   }
   return *code;
 }

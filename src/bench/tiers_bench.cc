@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "bench/measuring.h"
+#include "cli/exit_code.h"
 #include "device/open/open.h"
 #include "model/make.h"
 #include "model/model_folder.h"
@@ -22,6 +23,7 @@ namespace {
 
 constexpr double kCalibrationSeconds = 1.0;
 constexpr Nanos kSettle = std::chrono::milliseconds(300);  // until tokens in hand came back
+constexpr Nanos kAdmission = std::chrono::seconds(1);      // about the time to offload sequences
 constexpr Nanos kRefill = std::chrono::seconds(1);         // until tokens are on their way again
 
 // What one run found.
@@ -148,8 +150,7 @@ Result<Outcome> measure(const BenchTiersOptions& options, const model::ModelConf
   const Nanos beside = options.rounds * (window + kSettle + window / 2 + kRefill);
   const Nanos after = kSettle + window;
   RETURN_IF_ERROR(run->admit_residents());
-  // Half of the steps is for admitting the others.
-  run->expect_windows(2 * (window + beside + after));
+  run->expect_windows(window + kAdmission + beside + after);
   ASSIGN_OR_RETURN(outcome.alone, run->measure(window));
   fmt::print(stderr, "residents alone: {:.2f} ms a step\n", outcome.alone.step_seconds * 1e3);
   RETURN_IF_ERROR(run->admit_offloaded());
@@ -434,7 +435,7 @@ int bench_tiers(const BenchTiersOptions& options) {
   const Status status = run_bench(options);
   if (!status.ok()) {
     log::error("{}", status.error().message);
-    return 1;
+    return cli::exit_code_of(status.error().code);
   }
   return 0;
 }

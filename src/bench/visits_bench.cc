@@ -18,6 +18,7 @@
 #include "base/thread_time.h"
 #include "bench/measuring.h"
 #include "bench/null_device.h"
+#include "cli/exit_code.h"
 #include "device/cpu/machine.h"
 #include "engine/engine.h"
 #include "exec/forward_executor.h"
@@ -360,7 +361,7 @@ int bench_visits(const BenchVisitsOptions& options) {
   const Status status = measure(options);
   if (!status.ok()) {
     log::error("{}", status.error().message);
-    return 1;
+    return cli::exit_code_of(status.error().code);
   }
   return 0;
 }

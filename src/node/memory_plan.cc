@@ -113,6 +113,28 @@ Error does_not_fit(const MemoryPlan& plan, int64_t fixed, int64_t block_bytes, i
           "device-memory"};
 }
 
+// The number of blocks is that of --num-kv-blocks.
+Error blocks_do_not_fit(const MemoryPlan& plan, int64_t block_bytes) {
+  const int64_t fixed = plan.total_bytes - plan.executor.kv_bytes;
+  const int64_t free = std::max<int64_t>(plan.memory_bytes - fixed, 0);
+  return {
+      ErrorCode::kResourceExhausted,
+      fmt::format("--num-kv-blocks {} takes {}; beside weights and workspaces {} are free: give "
+                  "at most {}, or raise --device-memory (now {})",
+                  plan.kv_blocks, format_bytes(plan.executor.kv_bytes), format_bytes(free),
+                  free / block_bytes, format_bytes(plan.memory_bytes)),
+      "num-kv-blocks"};
+}
+
+Error too_few_blocks(const MemoryPlan& plan, int64_t needed_len) {
+  return {ErrorCode::kResourceExhausted,
+          fmt::format(
+              "--num-kv-blocks {} holds {} tokens, and --max-model-len is {}: give at least "
+              "{} blocks, or lower --max-model-len",
+              plan.kv_blocks, plan.kv_tokens, needed_len, blocks_of(needed_len, plan.block_tokens)),
+          "num-kv-blocks"};
+}
+
 void append_rows(const std::vector<MemoryPlanRow>& rows, int64_t total, int64_t memory,
                  std::string& text) {
   for (const MemoryPlanRow& row : rows) {
@@ -145,6 +167,7 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   plan.executor.host.kv_bytes = most_host_blocks(input, layout, wanted_len) * layout.block_bytes();
   // Block tables and histories are a part of a step's input, so the more blocks there are, the more
   // memory is taken beside them: reckoned with as many as there would be without.
+  const bool blocks_given = input.executor.kv_bytes > 0;
   int64_t blocks = 0;
   int64_t fixed = 0;
   HostTierPlan tier;
@@ -154,7 +177,7 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
     fixed = sum_of(plan.rows);
     blocks = std::max<int64_t>(input.memory_bytes - fixed, 0) / layout.block_bytes();
     blocks = std::min(blocks, useful_blocks(wanted_len, layout.block_tokens, input.max_running));
-    if (input.executor.kv_bytes > 0) {
+    if (blocks_given) {
       blocks = input.executor.kv_bytes / layout.block_bytes();
     }
     blocks = std::min<int64_t>(blocks, INT32_MAX);
@@ -168,6 +191,9 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
 
   const int64_t needed_len = input.max_model_len > 0 ? input.max_model_len : 1;
   if (plan.kv_tokens < needed_len) {
+    if (blocks_given) {
+      return too_few_blocks(plan, needed_len);
+    }
     return does_not_fit(plan, fixed, layout.block_bytes(), needed_len);
   }
   plan.max_model_len = static_cast<int32_t>(std::min<int64_t>(wanted_len, plan.kv_tokens));
@@ -176,6 +202,9 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   plan.executor.host.kv_bytes = plan.host.kv_bytes;
   fill_rows(config, input, plan);
   if (plan.total_bytes > input.memory_bytes) {
+    if (blocks_given) {
+      return blocks_do_not_fit(plan, layout.block_bytes());
+    }
     return does_not_fit(plan, plan.total_bytes - plan.executor.kv_bytes, layout.block_bytes(),
                         needed_len);
   }

@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
+#include "exec/forward_executor.h"
+
 namespace tandem {
 namespace {
 
@@ -51,6 +55,23 @@ TEST(MemoryPlan, ASmallPoolShortensTheContextUnlessItWasAskedFor) {
   const auto refused = plan_memory(one_billion(), tight);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(refused.error().param, "num-kv-blocks");
+}
+
+TEST(MemoryPlan, BlocksThatDoNotFitAreNamedWithTheNumberThatDoes) {
+  MemoryPlanInput input{.memory_bytes = 8 * kGiB};
+  input.executor.kv_bytes = 16 * kGiB;
+  const auto plan = plan_memory(one_billion(), input);
+  ASSERT_FALSE(plan.ok());
+  EXPECT_EQ(plan.error().param, "num-kv-blocks");
+  EXPECT_NE(plan.error().message.find("--num-kv-blocks"), std::string::npos);
+  const std::string before = "give at most ";
+  const size_t at = plan.error().message.find(before);
+  ASSERT_NE(at, std::string::npos) << plan.error().message;
+  const int64_t fits = std::stoll(plan.error().message.substr(at + before.size()));
+  const kernels::KvLayout layout = kv_layout_for(one_billion(), input.executor);
+  input.executor.kv_bytes = fits * layout.block_bytes();
+  EXPECT_TRUE(plan_memory(one_billion(), input).ok());
 }
 
 TEST(MemoryPlan, TooLittleMemoryNamesTheFlags) {

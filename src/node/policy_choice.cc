@@ -1,7 +1,10 @@
 #include "node/policy_choice.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "base/log.h"
 #include "node/time_profile.h"
 #include "scheduler/policies/accel_only.h"
 #include "scheduler/policies/omniserve.h"
@@ -41,6 +44,13 @@ latency::Batch prompts_of(int32_t rows, const latency::BatchLimits& limits) {
   return batch;
 }
 
+// A policy's step budget of 0; command lines give it to all policies that have such a budget.
+bool is_measured_later(const PolicyOption& option, int32_t value) {
+  return value == 0 && std::ranges::any_of(policies(), [&](const PolicyDescriptor* policy) {
+           return policy->traits.measured_budget == &option;
+         });
+}
+
 }  // namespace
 
 bool is_automatic(const NodeOptions& options) {
@@ -69,6 +79,35 @@ PolicyChoice choose_automatic_policy(const NodeOptions& options, const OpenedMod
   }
   return {std::string(two_tiers ? kPiggyback.name : kSarathi.name),
           "no target is given and there is no profile of this model on this machine"};
+}
+
+std::vector<std::string> options_without_effect(const NodeOptions& options) {
+  const PolicyDescriptor* policy = find_policy(options.policy);
+  if (policy == nullptr) {
+    return {};
+  }
+  std::vector<std::string> lines;
+  for (const PolicyOption* option : policy_options()) {
+    const int32_t value = options.policy_options[*option];
+    if (value != option->default_value && !is_measured_later(*option, value) &&
+        !reads_option(policy->name, *option)) {
+      lines.push_back(
+          fmt::format("--{} {} has no effect: the policy {} does not read it; it is for {}",
+                      option->name, value, policy->name, policies_that_read(*option)));
+    }
+  }
+  if (options.accelerator.has_value() && options.host_memory_bytes > 0 &&
+      policy->traits.tiers == PolicyTiers::kAccelerator) {
+    lines.push_back(fmt::format(
+        "the policy {} offloads no sequence: the host's memory for KV stays unused", policy->name));
+  }
+  return lines;
+}
+
+void warn_of_options_without_effect(const NodeOptions& options) {
+  for (const std::string& line : options_without_effect(options)) {
+    log::warn("{}", line);
+  }
 }
 
 bool wants_step_budget(const NodeOptions& options) {

@@ -11,6 +11,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -33,6 +34,12 @@ struct PolicyChoice {
 };
 // Reads a profile file if there is one.
 PolicyChoice choose_automatic_policy(const NodeOptions& options, const OpenedModel& model);
+
+// A line for each option of `options` that was changed and that its policy does not read, and for a
+// second tier that its policy does not use. Empty for a policy that is not chosen yet.
+std::vector<std::string> options_without_effect(const NodeOptions& options);
+// Logs each line as a warning.
+void warn_of_options_without_effect(const NodeOptions& options);
 
 // True: the policy's step budget is to be measured.
 bool wants_step_budget(const NodeOptions& options);

@@ -2,10 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <string>
 #include <vector>
 
 #include "model/make.h"
 #include "node/node_device.h"
+#include "scheduler/policies/hygen.h"
 
 namespace tandem {
 namespace {
@@ -67,6 +69,32 @@ TEST(StepBudget, TakesFewSteps) {
   Machine slow(milliseconds(500), milliseconds(30));
   ASSERT_TRUE(measure_step_budget(slow).ok());
   EXPECT_LE(slow.measured_, 3);
+}
+
+TEST(OptionsWithoutEffect, AreThoseThatThePolicyDoesNotRead) {
+  NodeOptions options;
+  options.policy_options[kPsmUtility] = 50;
+  EXPECT_TRUE(options_without_effect(options).empty()) << "no policy is chosen yet";
+  options.policy = "hygen";
+  EXPECT_TRUE(options_without_effect(options).empty());
+  options.policy = "omniserve";
+  const std::vector<std::string> lines = options_without_effect(options);
+  ASSERT_EQ(lines.size(), 1U);
+  EXPECT_TRUE(lines.front().starts_with("--psm-utility 50 has no effect: the policy omniserve"));
+  EXPECT_NE(lines.front().find("hygen"), std::string::npos);
+  options.policy_options[kPsmUtility] = kPsmUtility.default_value;
+  EXPECT_TRUE(options_without_effect(options).empty());
+}
+
+TEST(OptionsWithoutEffect, IncludeAHostThatThePolicyDoesNotUse) {
+  NodeOptions options;
+  options.policy = "sarathi";
+  EXPECT_TRUE(options_without_effect(options).empty());
+  options.accelerator.emplace();
+  options.host_memory_bytes = 1 << 20;
+  EXPECT_EQ(options_without_effect(options).size(), 1U);
+  options.policy = "piggyback";
+  EXPECT_TRUE(options_without_effect(options).empty());
 }
 
 PolicyChoice chosen(const NodeOptions& options) {

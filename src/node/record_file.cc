@@ -22,7 +22,7 @@ namespace {
 constexpr size_t kMaxPendingBytes = size_t{64} << 20;  // that the disk may be behind
 
 Error cannot_create(const std::string& path, int cause) {
-  return {ErrorCode::kIo,
+  return {cause == EEXIST ? ErrorCode::kInvalidArgument : ErrorCode::kIo,
           fmt::format("cannot create the record file '{}': {}{}", path, std::strerror(cause),
                       cause == EEXIST ? "; remove it or name another with --record-out" : ""),
           "record-out"};

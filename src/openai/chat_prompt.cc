@@ -20,7 +20,7 @@ Error wrong_message(size_t index, std::string_view what) {
 
 // The text parts of a content list, a line each: templates that know only strings then see a
 // string.
-Result<std::string> join_parts(const Json& parts, size_t index) {
+Result<std::string> join_parts(const Json& parts, std::string_view role, size_t index) {
   std::string text;
   for (const Json& part : parts) {
     if (part.is_string()) {
@@ -32,16 +32,19 @@ Result<std::string> join_parts(const Json& parts, size_t index) {
     if (!part.is_object() || type == part.end() || !type->is_string()) {
       return wrong_message(index, "each part of 'content' must be an object with a 'type'");
     }
-    if (*type != "text") {
+    // Of an earlier answer of some server; the field has the type's name, too.
+    const bool refusal = *type == "refusal" && role == "assistant";
+    if (*type != "text" && !refusal) {
       Error error = wrong_message(
           index, fmt::format("content parts of type {} are not supported, only \"text\" is",
                              quoted(*type)));
       error.code = ErrorCode::kUnsupported;
       return error;
     }
-    const auto value = part.find("text");
+    const auto value = part.find(type->get_ref<const std::string&>());
     if (value == part.end() || !value->is_string()) {
-      return wrong_message(index, "a part of type \"text\" needs a string 'text'");
+      return wrong_message(index, fmt::format("a part of type {0} needs a string '{0}'",
+                                              type->get_ref<const std::string&>()));
     }
     text += text.empty() ? "" : "\n";
     text += value->get_ref<const std::string&>();
@@ -82,12 +85,15 @@ Result<Json> parse_message(const Json& message, size_t index) {
   Json out = message;
   const auto content = message.find("content");
   if (content == message.end() || content->is_null()) {
-    if (!message.contains("tool_calls")) {
+    const auto refusal = message.find("refusal");
+    const bool refuses = refusal != message.end() && refusal->is_string() && *role == "assistant";
+    if (!refuses && !message.contains("tool_calls")) {
       return wrong_message(index, "'content' is missing; give a string or a list of text parts");
     }
-    out["content"] = "";
+    out["content"] = refuses ? *refusal : Json("");
   } else if (content->is_array()) {
-    ASSIGN_OR_RETURN(out["content"], join_parts(*content, index));
+    ASSIGN_OR_RETURN(out["content"],
+                     join_parts(*content, role->get_ref<const std::string&>(), index));
   } else if (!content->is_string()) {
     return wrong_message(index,
                          fmt::format("'content' must be a string or a list of text parts, not {}",

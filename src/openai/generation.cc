@@ -268,6 +268,7 @@ void Generation::take_finish(Choice& choice, FinishInfo& finish, Piece& piece) {
     return;
   }
   choice.finished = true;
+  aborted_ = aborted_ || finish.reason == FinishReason::kCancelled;
   choice.reason = finish.reason;
   piece.finishes = true;
   if (discard_output_) {

@@ -61,6 +61,8 @@ class Generation {
   // Every choice has ended, or one has failed: further events are ignored.
   [[nodiscard]] bool ended() const { return error_.has_value() || open_choices_ == 0; }
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
+  // The server cancelled a choice: its finish_reason is "abort".
+  [[nodiscard]] bool aborted() const { return aborted_; }
   [[nodiscard]] Usage usage() const;
   // The whole response. Needs ended() without error() and !streams().
   [[nodiscard]] std::string body();
@@ -132,6 +134,7 @@ class Generation {
   size_t open_choices_;
   int64_t kept_bytes_ = 0;
   std::optional<Error> error_;
+  bool aborted_ = false;
 };
 
 }  // namespace tandem::openai

@@ -100,6 +100,23 @@ TEST_F(GenerationTest, AChatCompletionHasOpenAisShape) {
       R"("prompt_tokens_details":{"cached_tokens":0}}})");
 }
 
+TEST_F(GenerationTest, AChoiceThatTheServerCancelsIsAborted) {
+  Generation generation = complete("");
+  take(generation, text_events("ab"));
+  EXPECT_FALSE(generation.aborted());
+  take_one(generation, finish(FinishReason::kCancelled));
+  EXPECT_TRUE(generation.aborted());
+  EXPECT_EQ(Json::parse(generation.body())["choices"][0]["finish_reason"], "abort");
+}
+
+TEST_F(GenerationTest, AChoiceThatAStopStringEndedIsNotAborted) {
+  Generation generation = complete(R"(,"stop":["b"])");
+  take(generation, text_events("ab"));
+  take_one(generation, finish(FinishReason::kCancelled));
+  EXPECT_FALSE(generation.aborted());
+  EXPECT_EQ(Json::parse(generation.body())["choices"][0]["finish_reason"], "stop");
+}
+
 TEST_F(GenerationTest, TheFirstMinTokensAreNotLookedAtForStopStrings) {
   Generation generation = complete(R"(,"stop":["ab"],"min_tokens":4)");
   take(generation, text_events("abab"));

@@ -65,6 +65,7 @@ Status SimulatedEngine::plan() {
   ASSIGN_OR_RETURN(SoleModel planned,
                    plan_model(std::move(folder), NodeDevice::of(std::move(device)), node_, time_));
   planned_ = std::make_unique<SoleModel>(std::move(planned));
+  warn_of_options_without_effect(node_);
   return {};
 }
 

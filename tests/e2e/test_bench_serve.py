@@ -103,7 +103,7 @@ def test_streams_have_their_own_loads_and_targets(binary, server, tmp_path):
 
 def test_several_models_are_told_apart(binary, server, tmp_path):
     result = bench(binary, server, tmp_path, "--num-prompts", 20, "--random-input-len", 10, "--random-output-len", 2,
-                   "--model", "golden", "golden-alias", "no-such-model")
+                   "--model", "golden", "--model", "golden-alias", "--model", "no-such-model")
     models = {model["name"]: model for model in result["tandem"]["models"]}
     assert models["golden"]["completed"] > 0 and models["golden-alias"]["completed"] > 0
     assert models["no-such-model"]["failures"] == {"http_404": models["no-such-model"]["planned"]}

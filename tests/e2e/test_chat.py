@@ -1,4 +1,5 @@
 """/v1/chat/completions: templates, roles, choices, log probabilities."""
+import openai
 import pytest
 
 pytestmark = pytest.mark.core
@@ -34,6 +35,19 @@ def test_content_may_be_a_list_of_text_parts(server):
     parts = [{"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}]
     whole = chat(server, [{"role": "user", "content": "Hel\nlo"}]), chat(server)
     assert chat(server, parts).choices[0].message.content in [w.choices[0].message.content for w in whole]
+
+
+def test_an_answer_that_refused_may_be_a_part_of_the_conversation(server):
+    def after(answer):
+        return chat(server, [*HELLO, {"role": "assistant"} | answer, *HELLO]).choices[0].message.content
+
+    wanted = after({"content": "I cannot"})
+    assert after({"content": None, "refusal": "I cannot"}) == wanted
+    assert after({"content": [{"type": "refusal", "refusal": "I cannot"}]}) == wanted
+    with pytest.raises(openai.BadRequestError, match="'content' is missing"):
+        after({"content": None, "refusal": None})
+    with pytest.raises(openai.APIStatusError, match="refusal"):
+        chat(server, [{"role": "user", "content": [{"type": "refusal", "refusal": "I cannot"}]}])
 
 
 def test_both_names_of_the_token_limit_count(server):

@@ -120,7 +120,7 @@ def test_a_record_with_lines_out_of_order_ends_with_an_error(binary, tmp_path, s
     for name, content in forged.items():
         (tmp_path / "forged.jsonl").write_text("".join(content))
         code, text = run(binary, "replay", tmp_path / "forged.jsonl", "--model", LLAMA, seconds=60)
-        assert code == 1 and ("order of a run" in text or "DIFFERENT" in text), f"{name}: {code} {text}"
+        assert (code, "order of a run" in text, "DIFFERENT" in text) in ((2, True, False), (1, False, True)), f"{name}: {code} {text}"
 
 
 def test_a_replay_that_differs_says_whether_another_build_recorded(binary, tmp_path, start_server):
@@ -289,9 +289,9 @@ def test_bench_scheduler_measures_as_many_sequences_as_it_says(binary):
 
 def test_bench_tiers_says_what_it_cannot_do(binary):
     code, text = run(binary, "bench", "tiers", "--shape", "5B")
-    assert code == 1 and "34B" in text
+    assert code == 2 and "34B" in text
     code, text = run(binary, "bench", "tiers", "--shape", "8B", "--step-ms", "1", "--residents", 2, "--offloaded", 2)
-    assert code == 1 and "--step-ms" in text
+    assert code == 2 and "--step-ms" in text
 
 
 NODES = pathlib.Path("/sys/devices/system/node/online")

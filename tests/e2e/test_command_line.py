@@ -136,7 +136,7 @@ HIDDEN = "hidden 72,"  # of LLAMA; Tandem's own model has another
 
 
 @pytest.mark.parametrize("flags", [
-    ("--served-model-name", "prod"), ("--served-model-name", "prod", "--served-model-name", "test"), ("--api-key=k1",), ("--host=",),
+    ("--served-model-name", "prod"), ("--served-model-name", "prod", "--served-model-name", "test"), ("--api-key=k1",),
     ("--data-folder=",), ("--objective", "chat level=1"),
 ])
 def test_a_model_may_follow_any_flag(binary, flags):

@@ -45,7 +45,7 @@ def test_options_that_the_policy_does_not_read_may_have_any_value(binary, tmp_pa
     lines = lines_of(RECORDS[0])
     assert lines[0]["config"]["policy"] == "sarathi"
     changed = tmp_path / "changed.jsonl"
-    for name, code in [("flex_rate", 0), ("sarathi_token_budget", 1)]:
+    for name, code in [("flex_rate", 0), ("sarathi_token_budget", 2)]:
         lines = lines_of(RECORDS[0])
         lines[0]["config"][name] = -5
         changed.write_text("".join(json.dumps(line) + "\n" for line in lines))

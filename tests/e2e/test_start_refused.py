@@ -112,6 +112,7 @@ def test_a_check_passes_for_weights_in_shards(binary, model):
     (["--data-folder", "FILE"], "Not a directory"),
     (["--data-folder", "/nope/x"], "cannot make the folder '/nope/x': No such file"),
     (["--host", "foo.invalid"], "cannot find the address of host 'foo.invalid'"),
+    (["--host", ""], "--host is empty"),
     (["--host", "203.0.113.1"], "this machine has no such address"),
 ], ids=lambda value: "-".join(value) if isinstance(value, list) else "")
 def test_a_check_refuses_flags_with_which_the_server_cannot_start(binary, tmp_path, flags, said):
