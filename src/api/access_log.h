@@ -24,7 +24,7 @@ struct RequestNames {
 struct AccessRecord {
   std::string_view method;
   std::string_view path;
-  std::string_view outcome = "done";  // done, cancelled, failed, disconnected, ...
+  std::string_view outcome = "done";  // done, failed, disconnected, slow_reader
   std::string_view client;            // its address
   int status = 0;
   Nanos duration{0};

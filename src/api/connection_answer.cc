@@ -425,7 +425,7 @@ void Connection::dispose(HeldEvents held) {
 void Connection::end_job() {
   if (job_->streams()) {
     answer_.complete = true;
-    record(job_->outcome());
+    record(job_->failed() ? "failed" : "done");
     drop_job();
   } else if (job_->answer_bytes() > context_.options.inline_answer_bytes) {
     deliver_aside(static_cast<int64_t>(job_->answer_bytes()), {});
@@ -483,7 +483,7 @@ void Connection::respond(HttpResponse response) {
     append_output(std::move(response.body));
   }
   answer_.complete = true;
-  record(job_ != nullptr ? job_->outcome() : "done");
+  record(job_ != nullptr && job_->failed() ? "failed" : "done");
   drop_job();
   flush();
 }

@@ -8,7 +8,6 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -77,12 +76,7 @@ class GenerationJob {
   // The whole answer. Needs ended() and !streams().
   [[nodiscard]] HttpResponse answer();
   [[nodiscard]] openai::Usage usage() const { return generation_.usage(); }
-  // For the access log.
-  [[nodiscard]] std::string_view outcome() const {
-    return generation_.error().has_value() ? "failed"
-           : generation_.aborted()         ? "cancelled"
-                                           : "done";
-  }
+  [[nodiscard]] bool failed() const { return generation_.error().has_value(); }
 
  private:
   GenerationJob(openai::Generation generation, openai::PromptSubmission submission,

@@ -341,7 +341,8 @@ class Run {
                        options_.max_kept_bytes));
     } else if (job.generation.error()) {
       job.submission.cancel();
-      if (job.submission.frontend().state() == ServingState::kFailed) {
+      if (job.generation.error()->code == ErrorCode::kUnavailable ||
+          job.submission.frontend().state() == ServingState::kFailed) {
         return *job.generation.error();
       }
       refuse(job.id, job.custom_id, *job.generation.error(), "");

@@ -114,9 +114,32 @@ Status EngineThread::check_fit(const Request& request) const {
   return {};
 }
 
-Status EngineThread::check_room(ServiceClass service_class) {
-  std::string reason;
-  Error error;
+Status EngineThread::check_queue(const Request& request) const {
+  const bool best_effort = request.service_class == ServiceClass::kBestEffort;
+  const Arrivals queued = this->queued();
+  const int64_t flex = engine_load_.waiting_best_effort + queued.best_effort;
+  const int64_t waiting = best_effort ? flex : engine_load_.waiting + queued.all - flex;
+  const int64_t limit = best_effort ? options_.max_queue_flex : options_.max_queue;
+  const char* flag = best_effort ? "--max-queue-flex" : "--max-queue";
+  const int64_t prompts = int64_t{1} + request.followers;
+  if (prompts > 1 && prompts > limit) {
+    return invalid_argument(
+        fmt::format("the request has {} prompts, and the queue takes {} ({}); send fewer prompts "
+                    "at a time, or raise the limit",
+                    prompts, limit, flag),
+        "prompt");
+  }
+  if (waiting + prompts > limit) {
+    return Error{ErrorCode::kOverloaded,
+                 fmt::format("the queue is full: {} {}requests wait ({}){}; try again later",
+                             waiting, best_effort ? "best-effort " : "", flag,
+                             prompts > 1 ? fmt::format(", and {} prompts ask", prompts) : ""),
+                 ""};
+  }
+  return {};
+}
+
+Status EngineThread::check_room(const Request& request) {
   const ServingState now = state();
   if (now == ServingState::kLoading) {
     return Error{ErrorCode::kUnavailable, "the model is still loading; try again in a moment", ""};
@@ -128,34 +151,21 @@ Status EngineThread::check_room(ServiceClass service_class) {
                  ""};
   }
   if (now == ServingState::kDraining) {
-    reason = "draining";
-    error = {ErrorCode::kUnavailable, "the server is shutting down and accepts no new requests",
-             ""};
-  } else if (const int64_t flex = engine_load_.waiting_best_effort + queued().best_effort;
-             service_class == ServiceClass::kBestEffort) {
-    if (flex >= options_.max_queue_flex) {
-      reason = "queue_full";
-      error = {ErrorCode::kOverloaded,
-               fmt::format("the queue is full: {} best-effort requests wait (--max-queue-flex); "
-                           "try again later",
-                           flex),
-               ""};
-    }
-  } else if (const int64_t waiting = engine_load_.waiting + queued().all - flex;
-             waiting >= options_.max_queue) {
-    reason = "queue_full";
-    error = {
-        ErrorCode::kOverloaded,
-        fmt::format("the queue is full: {} requests wait (--max-queue); try again later", waiting),
-        ""};
+    reject("draining");
+    return Error{ErrorCode::kUnavailable, "the server is shutting down and accepts no new requests",
+                 ""};
   }
-  if (reason.empty()) {
-    return {};
+  const Status room = check_queue(request);
+  if (!room.ok() && room.error().code == ErrorCode::kOverloaded) {
+    reject("queue_full");
   }
+  return room;
+}
+
+void EngineThread::reject(const std::string& reason) const {
   if (on_rejected_) {
     on_rejected_(reason);
   }
-  return error;
 }
 
 Submission EngineThread::submit(Request request) {
@@ -171,7 +181,7 @@ Submission EngineThread::submit(Request request) {
     }
   } else {
     const std::lock_guard lock(mutex_);
-    if (const Status room = check_room(arrival.request.service_class); !room.ok()) {
+    if (const Status room = check_room(arrival.request); !room.ok()) {
       return room.error();
     }
     put_in_mailbox(std::move(arrival));
@@ -195,7 +205,7 @@ std::optional<Refusal> EngineThread::admit(Arrival& arrival) {
   const std::lock_guard engine(engine_mutex_);
   {
     const std::lock_guard lock(mutex_);
-    const Status room = check_room(arrival.request.service_class);
+    const Status room = check_room(arrival.request);
     if (!room.ok() || engine_ == nullptr) {
       Refusal refusal;
       refusal.error = room.ok() ? stopped() : room.error();
@@ -204,9 +214,7 @@ std::optional<Refusal> EngineThread::admit(Arrival& arrival) {
   }
   const AdmissionBook::Answer considered = engine_->consider(arrival, clock_.now());
   if (considered.verdict.answer == AdmissionAnswer::kRefuse) {
-    if (on_rejected_) {
-      on_rejected_(std::string(reason_name(considered.verdict.reason)));
-    }
+    reject(std::string(reason_name(considered.verdict.reason)));
     return describe_refusal(considered.ask, considered.verdict);
   }
   // Before engine_mutex_ is free, so that it is among the inputs of the next advance.

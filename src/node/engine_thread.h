@@ -73,7 +73,11 @@ class EngineThread final : public Frontend {
     int64_t best_effort = 0;  // of these
   };
 
-  [[nodiscard]] Status check_room(ServiceClass service_class);
+  // That requests are taken, and the queue has room for the request and its followers. Needs
+  // mutex_.
+  [[nodiscard]] Status check_room(const Request& request);
+  [[nodiscard]] Status check_queue(const Request& request) const;
+  void reject(const std::string& reason) const;
   // Needs mutex_.
   void put_in_mailbox(Arrival arrival);
   // Of arrivals that the engine's own counts do not hold yet. Needs mutex_.

@@ -323,6 +323,27 @@ TEST(EngineThread, AFullQueueRefusesWithAReason) {
   EXPECT_EQ(fixture.rejected, "queue_full");
 }
 
+TEST(EngineThread, TheQueueTakesAllPromptsOfABodyOrNone) {
+  for (const ServiceClass service_class :
+       {ServiceClass::kLatencySensitive, ServiceClass::kBestEffort}) {
+    Fixture fixture(4, {}, "sarathi", 4);
+    fixture.start();
+    const auto submit = [&](uint64_t tag, int32_t followers) {
+      Request request = fixture.request(tag, 4);
+      request.service_class = service_class;
+      request.followers = followers;
+      return fixture.thread.submit(std::move(request));
+    };
+    const auto never = submit(1, 4);
+    ASSERT_FALSE(never.ok());
+    EXPECT_EQ(never.error().code, ErrorCode::kInvalidArgument) << "trying again would not help";
+    EXPECT_NE(never.error().message.find("5 prompts, and the queue takes 4"), std::string::npos);
+    EXPECT_EQ(fixture.rejected, "");
+    ASSERT_TRUE(submit(2, 3).ok()) << "the others follow at once";
+    fixture.sink->wait_for(1);
+  }
+}
+
 // With an admission: the policy's, over a model of time in which nothing takes long.
 struct GuardedFixture : Fixture {
   GuardedFixture()

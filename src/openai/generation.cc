@@ -20,11 +20,24 @@ std::string_view finish_name(FinishReason reason) {
     case FinishReason::kLength:
       return "\"length\"";
     case FinishReason::kCancelled:
-      return "\"abort\"";
     case FinishReason::kError:
-      break;
+      break;  // errors instead of answers
   }
   return "\"error\"";
+}
+
+bool breaks_off(FinishReason reason) {
+  return reason == FinishReason::kCancelled || reason == FinishReason::kError;
+}
+
+// A choice that ends so is not the answer that was asked for. The server cancels requests when it
+// stops; after a client cancelled, no client reads the error.
+Error broken_off(const FinishInfo& finish) {
+  if (finish.reason == FinishReason::kCancelled) {
+    return {ErrorCode::kUnavailable,
+            "the server stopped before the answer was complete; send the request again", ""};
+  }
+  return {ErrorCode::kInternal, "the request failed: " + finish.error, ""};
 }
 
 std::string_view object_name(Endpoint endpoint, bool streams) {
@@ -177,17 +190,16 @@ std::vector<int32_t> Generation::take(size_t prompt, std::span<TokenEvent> event
       if (take_token(choice, event, piece)) {
         stopped.push_back(event.choice);
       }
-      const bool finish_follows = i + 1 < events.size() &&
-                                  events[i + 1].kind == TokenEvent::Kind::kFinish &&
-                                  events[i + 1].choice == event.choice &&
-                                  events[i + 1].finish->reason != FinishReason::kError;
+      const bool finish_follows =
+          i + 1 < events.size() && events[i + 1].kind == TokenEvent::Kind::kFinish &&
+          events[i + 1].choice == event.choice && !breaks_off(events[i + 1].finish->reason);
       if (finish_follows) {
         take_finish(choice, *events[++i].finish, piece);
       }
     } else {
       FinishInfo& finish = *event.finish;
-      if (finish.reason == FinishReason::kError && !was_finished) {
-        fail(std::move(finish.error), out);
+      if (breaks_off(finish.reason) && !was_finished) {
+        fail(broken_off(finish), out);
         break;
       }
       take_finish(choice, finish, piece);
@@ -268,7 +280,6 @@ void Generation::take_finish(Choice& choice, FinishInfo& finish, Piece& piece) {
     return;
   }
   choice.finished = true;
-  aborted_ = aborted_ || finish.reason == FinishReason::kCancelled;
   choice.reason = finish.reason;
   piece.finishes = true;
   if (discard_output_) {
@@ -429,8 +440,8 @@ void Generation::append_explanation(std::string& out) const {
   out += "]}";
 }
 
-void Generation::fail(std::string message, std::string& out) {
-  error_ = Error{ErrorCode::kInternal, "the request failed: " + message, ""};
+void Generation::fail(Error error, std::string& out) {
+  error_ = std::move(error);
   if (streams_) {
     out += "data: ";
     out += error_body(*error_);

@@ -61,8 +61,6 @@ class Generation {
   // Every choice has ended, or one has failed: further events are ignored.
   [[nodiscard]] bool ended() const { return error_.has_value() || open_choices_ == 0; }
   [[nodiscard]] const std::optional<Error>& error() const { return error_; }
-  // The server cancelled a choice: its finish_reason is "abort".
-  [[nodiscard]] bool aborted() const { return aborted_; }
   [[nodiscard]] Usage usage() const;
   // The whole response. Needs ended() without error() and !streams().
   [[nodiscard]] std::string body();
@@ -111,7 +109,7 @@ class Generation {
   void append_last_chunks(std::string& out) const;
   void append_final_usage(std::string& out) const;
   void append_explanation(std::string& out) const;
-  void fail(std::string message, std::string& out);
+  void fail(Error error, std::string& out);
 
   Endpoint endpoint_;
   bool streams_;
@@ -134,7 +132,6 @@ class Generation {
   size_t open_choices_;
   int64_t kept_bytes_ = 0;
   std::optional<Error> error_;
-  bool aborted_ = false;
 };
 
 }  // namespace tandem::openai

@@ -100,20 +100,31 @@ TEST_F(GenerationTest, AChatCompletionHasOpenAisShape) {
       R"("prompt_tokens_details":{"cached_tokens":0}}})");
 }
 
-TEST_F(GenerationTest, AChoiceThatTheServerCancelsIsAborted) {
-  Generation generation = complete("");
-  take(generation, text_events("ab"));
-  EXPECT_FALSE(generation.aborted());
-  take_one(generation, finish(FinishReason::kCancelled));
-  EXPECT_TRUE(generation.aborted());
-  EXPECT_EQ(Json::parse(generation.body())["choices"][0]["finish_reason"], "abort");
+TEST_F(GenerationTest, AnAnswerThatTheServerBreaksOffIsAnError) {
+  for (const bool streams : {false, true}) {
+    Generation generation = complete(streams ? R"(,"stream":true)" : "");
+    take(generation, text_events("ab"));
+    std::vector<TokenEvent> events = text_events("c");
+    events.push_back(finish(FinishReason::kCancelled));
+    std::string out;
+    EXPECT_TRUE(generation.take(0, events, out).empty());
+    ASSERT_TRUE(generation.error());
+    EXPECT_EQ(generation.error()->code, ErrorCode::kUnavailable);
+    EXPECT_TRUE(generation.ended());
+    if (streams) {
+      const std::vector<Json> chunks = documents(out);
+      EXPECT_EQ(chunks.at(0)["choices"][0]["text"], "c");
+      EXPECT_EQ(chunks.at(1)["error"]["code"], "service_unavailable");
+      EXPECT_EQ(chunks.back(), "[DONE]");
+    }
+  }
 }
 
-TEST_F(GenerationTest, AChoiceThatAStopStringEndedIsNotAborted) {
+TEST_F(GenerationTest, AChoiceThatAStopStringEndedMayBeCancelled) {
   Generation generation = complete(R"(,"stop":["b"])");
   take(generation, text_events("ab"));
   take_one(generation, finish(FinishReason::kCancelled));
-  EXPECT_FALSE(generation.aborted());
+  EXPECT_FALSE(generation.error());
   EXPECT_EQ(Json::parse(generation.body())["choices"][0]["finish_reason"], "stop");
 }
 

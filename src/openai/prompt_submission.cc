@@ -54,6 +54,7 @@ std::variant<PromptSubmission, Refusal> PromptSubmission::submit(
     request.tenant = salted_tenant(origin.tenant, generation);
     request.sink = origin.sink;
     request.sink_tag = origin.make_tag(prompt);
+    request.followers = static_cast<int32_t>(requests.size() - prompt - 1);
     const Submission id = frontend.submit(std::move(request));
     if (!id.ok()) {
       submission.cancel();

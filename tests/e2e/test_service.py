@@ -147,6 +147,35 @@ def test_a_full_queue_is_429_with_a_time_to_come_back(start_server, long_model):
     assert http_post(server, body | {"max_tokens": 1, "stream": False}).status_code == 200
 
 
+def test_more_prompts_than_the_queue_takes_are_not_called_overload(start_server, long_model):
+    server = start_server(long_model, "--max-queue", "4", "--served-model-name", "long")
+    reply = http_post(server, {"model": "long", "max_tokens": 1, "prompt": ["x"] * 5})
+    assert reply.status_code == 400 and "retry-after" not in reply.headers
+    assert "5 prompts, and the queue takes 4 (--max-queue)" in reply.text
+    assert http_post(server, {"model": "long", "max_tokens": 1, "prompt": ["x"] * 4}).status_code == 200
+
+
+def test_a_second_signal_ends_answers_with_an_error(start_server, long_model):
+    server = start_server(long_model, "--served-model-name", "long")
+    body = {"model": "long", "prompt": "x", "max_tokens": 16000, "ignore_eos": True}
+    whole = []
+    asker = threading.Thread(target=lambda: whole.append(http_post(server, body)))
+    with server.http() as http, http.stream("POST", "/v1/completions", json=body | {"stream": True}) as streamed:
+        pieces = streamed.iter_raw()
+        next(pieces)
+        asker.start()
+        assert until(lambda: server.metric("vllm:num_requests_running") == 2)
+        server.process.send_signal(signal.SIGTERM)
+        assert until(lambda: "draining:" in server.log.read_text())
+        server.process.send_signal(signal.SIGTERM)
+        rest = b"".join(pieces)
+    asker.join()
+    assert b"the server stopped before the answer was complete" in rest and rest.endswith(b"data: [DONE]\n\n")
+    assert whole[0].status_code == 503 and whole[0].json()["error"]["code"] == "service_unavailable"
+    assert server.process.wait(30) == 0
+    assert server.log.read_text().count("outcome=failed") == 2
+
+
 def http_post(server, body):
     with server.http() as http:
         return http.post("/v1/completions", json=body)
