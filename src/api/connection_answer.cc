@@ -72,7 +72,7 @@ std::optional<HttpResponse> Connection::refuse_by_head() {
   if (access.refusal) {
     return std::move(access.refusal);
   }
-  if (auto refusal = check_method(answer_.request, answer_.route)) {
+  if (auto refusal = check_request(answer_.request, answer_.route)) {
     return refusal;
   }
   if (access.key) {
@@ -451,6 +451,7 @@ void Connection::drop_job() {
 }
 
 void Connection::add_common_headers(HttpResponse& response) const {
+  response.headers.emplace_back("Date", loop_.date());
   response.headers.emplace_back("X-Request-Id", answer_.names.request_id);
   if (!answer_.names.correlation_id.empty()) {
     response.headers.emplace_back("X-Correlation-ID", answer_.names.correlation_id);

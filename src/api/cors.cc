@@ -35,6 +35,11 @@ bool is_of_this_machine(std::string_view origin) {
 }
 
 constexpr std::string_view kAllMethods = "DELETE, GET, HEAD, OPTIONS, PATCH, POST, PUT";
+// Headers of answers that browsers show to a page only if they are listed. Clients of OpenAI's API
+// read them. "*" would not do where credentials are allowed.
+constexpr std::string_view kExposedHeaders =
+    "Retry-After, retry-after-ms, x-should-retry, x-llm-d-request-dropped-reason, X-Request-Id, "
+    "X-Correlation-ID";
 
 }  // namespace
 
@@ -64,6 +69,7 @@ std::vector<std::pair<std::string, std::string>> Cors::headers(const HttpRequest
     out.emplace_back("Access-Control-Allow-Origin", origin);
     out.emplace_back("Vary", "Origin");
   }
+  out.emplace_back("Access-Control-Expose-Headers", kExposedHeaders);
   if (credentials) {
     out.emplace_back("Access-Control-Allow-Credentials", "true");
   }

@@ -86,6 +86,18 @@ TEST(Cors, CredentialsNameTheOriginInsteadOfAStar) {
       "http://a");
 }
 
+TEST(Cors, PagesMayReadTheHeadersThatClientsNeed) {
+  for (const bool credentials : {false, true}) {
+    const auto headers =
+        Cors({.allow_credentials = credentials}).headers(preflight_from("http://a", "GET"), true);
+    const std::string exposed = header(headers, "Access-Control-Expose-Headers");
+    for (const char* name : {"Retry-After", "retry-after-ms", "x-should-retry",
+                             "x-llm-d-request-dropped-reason", "X-Request-Id"}) {
+      EXPECT_NE(exposed.find(name), std::string::npos) << name;
+    }
+  }
+}
+
 TEST(Cors, OtherRequestsAreNoPreflight) {
   HttpRequest plain = preflight_from("http://a", "GET");
   plain.method = "GET";

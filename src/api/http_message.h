@@ -29,6 +29,9 @@ struct HttpRequest {
   }
 };
 
+// The letters A to Z in lower case, as names and many values of headers are compared.
+[[nodiscard]] std::string lower(std::string_view text);
+
 // The body's length as the headers state it; 0 where they do not.
 [[nodiscard]] uint64_t announced_body_bytes(const HttpRequest& head);
 

@@ -15,14 +15,6 @@ namespace http = boost::beast::http;
 
 namespace {
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), [](char c) {
-    return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
-  });
-  return out;
-}
-
 // The path of a target "/path?query" or, as clients of proxies send it, "http://host/path?query".
 // "": the target names no host.
 std::string_view path_of(std::string_view target) {
@@ -95,6 +87,7 @@ struct HttpParser::Impl {
   std::string& body() { return parser.get().body().text; }
 
   http::request_parser<CollectedBody> parser;
+  bool skipped_empty_line = false;  // which a client may send before a request line
   bool header_examined = false;
   bool limited = false;  // the body is held to the limit of its kind
   bool skips_body = false;
@@ -233,11 +226,28 @@ HttpParser::State HttpParser::feed(std::string_view input) {
   return parse();
 }
 
+// RFC 9112, 2.2: old clients send an empty line after a body. False: its second byte is yet to
+// come.
+bool HttpParser::skip_empty_line() {
+  constexpr std::string_view kEmptyLine = "\r\n";
+  if (impl_->parser.got_some() || impl_->skipped_empty_line) {
+    return true;
+  }
+  if (buffer_.starts_with(kEmptyLine)) {
+    buffer_.erase(0, kEmptyLine.size());
+    impl_->skipped_empty_line = true;
+  }
+  return buffer_ != kEmptyLine.substr(0, 1);
+}
+
 HttpParser::State HttpParser::parse() {
   constexpr size_t kMaxChunkHeaderBytes = 16 * 1024;
   auto& parser = impl_->parser;
   if (impl_->header_examined && !limit_body()) {
     return State::kFailed;
+  }
+  if (!skip_empty_line()) {
+    return State::kNeedMore;
   }
   while (true) {
     boost::beast::error_code error;

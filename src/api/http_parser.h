@@ -69,6 +69,7 @@ class HttpParser {
   State fail(int status, std::string reason);
   State fail_body_too_large(uint64_t limit);
   State parse();
+  bool skip_empty_line();
   bool examine_header();
   bool limit_body();
   [[nodiscard]] uint64_t body_limit() const;

@@ -227,6 +227,27 @@ TEST(HttpParser, CodingsOtherThanChunkedAreRefused) {
             State::kComplete);
 }
 
+TEST(HttpParser, OneEmptyLineBeforeARequestIsIgnored) {
+  const std::string request = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\na";
+  Reader whole;
+  EXPECT_EQ(whole.feed("\r\n" + request + "\r\n"), State::kComplete);
+  EXPECT_EQ(whole.feed({}), State::kNeedMore);
+  EXPECT_FALSE(whole.parser.has_begun());
+  EXPECT_EQ(whole.feed(request), State::kComplete);
+  EXPECT_EQ(whole.request.body, "a");
+  Reader bytes;
+  const std::string text = "\r\n" + request;
+  for (size_t i = 0; i + 1 < text.size(); ++i) {
+    ASSERT_EQ(bytes.feed(text.substr(i, 1)), State::kNeedMore) << i;
+  }
+  EXPECT_EQ(bytes.feed(text.substr(text.size() - 1)), State::kComplete);
+  for (const std::string_view bad : {"\r\n\r\n", "\rG", "\n", "\r\n\r"}) {
+    Reader reader;
+    EXPECT_EQ(reader.feed(std::string(bad) + request), State::kFailed) << bad;
+    EXPECT_EQ(reader.parser.error_status(), 400);
+  }
+}
+
 TEST(HttpParser, MalformedRequestsAreOneStatus) {
   struct Case {
     std::string text;

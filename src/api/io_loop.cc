@@ -12,6 +12,7 @@
 
 #include "api/connection.h"
 #include "base/check.h"
+#include "base/date.h"
 
 namespace tandem::api {
 
@@ -250,6 +251,14 @@ void IoLoop::dispatch(Delivery& delivery) {
     raise_to(longest_delivery_, (end.thread_time - delivery.begin.thread_time).count());
     raise_to(most_read_, end.bytes_read - delivery.begin.bytes_read);
   }
+}
+
+const std::string& IoLoop::date() {
+  if (const int64_t seconds = context_.options.unix_seconds(); seconds != date_seconds_) {
+    date_seconds_ = seconds;
+    date_ = http_date(seconds);
+  }
+  return date_;
 }
 
 DeliveryCost IoLoop::spent() const {

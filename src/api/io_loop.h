@@ -80,6 +80,8 @@ class IoLoop {
   void forget(Connection& connection);
   [[nodiscard]] std::string new_id();
   [[nodiscard]] Nanos now() const { return clock_.now(); }
+  // For the header Date; written anew once a second at most.
+  [[nodiscard]] const std::string& date();
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
   void count_read(size_t bytes) { bytes_read_ += static_cast<int64_t>(bytes); }
   // Runs `work` on a thread of the pool and then `done` on the loop. What `work` owns is destroyed
@@ -125,6 +127,8 @@ class IoLoop {
   std::atomic<int64_t> longest_delivery_{0};  // thread time, if deliveries are measured
   std::atomic<int64_t> most_read_{0};         // likewise
   SteadyClock clock_;
+  int64_t date_seconds_ = -1;  // of date_
+  std::string date_;
   std::unordered_map<Connection*, std::shared_ptr<Connection>> connections_;
   std::unordered_map<uint64_t, Destination> destinations_;
   uint64_t next_tag_ = 1;

@@ -270,7 +270,25 @@ bool takes_body(const Route& route) {
          route.id == RouteId::kFiles || route.id == RouteId::kBatches;
 }
 
-std::optional<HttpResponse> check_method(const HttpRequest& request, const Route* route) {
+namespace {
+
+// A body that is compressed, or encoded otherwise.
+std::optional<HttpResponse> check_encoding(const HttpRequest& request) {
+  constexpr size_t kShownBytes = 40;
+  for (const auto& [name, value] : request.headers) {
+    if (name == "content-encoding" && !value.empty() && lower(value) != "identity") {
+      return error_with_status(
+          415, fmt::format("the body has Content-Encoding '{}', which this server does not decode; "
+                           "send the body uncompressed, without Content-Encoding",
+                           std::string_view(value).substr(0, kShownBytes)));
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<HttpResponse> check_request(const HttpRequest& request, const Route* route) {
   if (route == nullptr) {
     return error_with_status(404,
                              "there is no such path; see /v1/models, /v1/completions, "
@@ -286,7 +304,7 @@ std::optional<HttpResponse> check_method(const HttpRequest& request, const Route
     rest.remove_prefix(std::min(known.size() + kComma.size(), rest.size()));
   }
   if (listed) {
-    return std::nullopt;
+    return takes_body(*route) ? check_encoding(request) : std::nullopt;
   }
   HttpResponse response =
       error_with_status(405, fmt::format("{} takes {} only", route->path, route->methods));
@@ -344,13 +362,29 @@ HttpResponse error_response(const Error& error, const ApiContext& context, std::
 }
 
 HttpResponse error_with_status(int status, std::string_view message) {
-  const ErrorCode code = status == 404   ? ErrorCode::kNotFound
-                         : status == 413 ? ErrorCode::kPayloadTooLarge
-                         : status >= 500 ? ErrorCode::kUnavailable
-                                         : ErrorCode::kInvalidArgument;
-  return {.status = status,
-          .body = openai::error_body({code, std::string(message), ""},
-                                     status == 405 ? "method_not_allowed" : "")};
+  ErrorCode error = status >= 500 ? ErrorCode::kUnavailable : ErrorCode::kInvalidArgument;
+  std::string_view code;  // empty: the error's own
+  switch (status) {
+    case 404:
+      error = ErrorCode::kNotFound;
+      break;
+    case 405:
+      code = "method_not_allowed";
+      break;
+    case 413:
+      error = ErrorCode::kPayloadTooLarge;
+      break;
+    case 415:
+      code = "unsupported_content_encoding";
+      break;
+    case 505:
+      error = ErrorCode::kInvalidArgument;
+      code = "http_version_not_supported";
+      break;
+    default:
+      break;
+  }
+  return {.status = status, .body = openai::error_body({error, std::string(message), ""}, code)};
 }
 
 std::string_view refusal_reason(const ApiContext& context) {

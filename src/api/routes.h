@@ -57,9 +57,10 @@ struct Access {
 // False: a body is read and thrown away.
 [[nodiscard]] bool takes_body(const Route& route);
 
-// 404 or 405, or nullopt if `route` may be used like that. GET routes take HEAD too.
-[[nodiscard]] std::optional<HttpResponse> check_method(const HttpRequest& request,
-                                                       const Route* route);
+// 404, 405 or 415, or nullopt if `route` takes such a path, method and encoding of the body. GET
+// routes take HEAD too.
+[[nodiscard]] std::optional<HttpResponse> check_request(const HttpRequest& request,
+                                                        const Route* route);
 
 // What stands for {id} in the path.
 [[nodiscard]] std::string id_in_path(const Route& route, std::string_view path);

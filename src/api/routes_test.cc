@@ -39,8 +39,35 @@ TEST(Routes, OnlyTheListedMethodsAreTaken) {
         std::tuple{"GET", "/ping", true}, std::tuple{"DELETE", "/ping", false},
         std::tuple{"", "/health", false}, std::tuple{"GE", "/ping", false}}) {
     request.method = method;
-    EXPECT_EQ(!check_method(request, find_route(path)).has_value(), taken) << method << path;
+    EXPECT_EQ(!check_request(request, find_route(path)).has_value(), taken) << method << path;
   }
+}
+
+TEST(Routes, EncodedBodiesAreRefusedWithTheCure) {
+  HttpRequest request{.method = "POST", .path = "", .query = "", .headers = {}, .body = ""};
+  const auto refusal = [&](std::string encoding, std::string_view path = "/v1/completions") {
+    request.headers = {{"content-encoding", std::move(encoding)}};
+    return check_request(request, find_route(path));
+  };
+  for (const char* encoding :
+       {"gzip", "deflate", "br", "zstd", "GZIP", "identity, gzip", "x\xff"}) {
+    const auto response = refusal(encoding);
+    ASSERT_TRUE(response.has_value()) << encoding;
+    EXPECT_EQ(response->status, 415);
+    EXPECT_NE(response->body.find("Content-Encoding"), std::string::npos);
+    EXPECT_NE(response->body.find("uncompressed"), std::string::npos);
+    EXPECT_NE(response->body.find(R"("code":"unsupported_content_encoding")"), std::string::npos);
+  }
+  EXPECT_FALSE(refusal("identity").has_value());
+  EXPECT_FALSE(refusal("Identity").has_value());
+  EXPECT_FALSE(refusal("").has_value());
+  EXPECT_FALSE(refusal("gzip", "/ping").has_value()) << "takes no body";
+}
+
+TEST(Routes, AnHttpVersionIsTheClientsMistake) {
+  const std::string body = error_with_status(505, "m").body;
+  EXPECT_NE(body.find(R"("type":"invalid_request_error")"), std::string::npos);
+  EXPECT_NE(body.find(R"("code":"http_version_not_supported")"), std::string::npos);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "api/io_loop.h"
 #include "api/routes.h"
 #include "api/side_threads.h"
+#include "base/date.h"
 #include "base/log.h"
 
 namespace tandem::api {
@@ -222,6 +223,7 @@ struct Server::Impl {
     if (context.encrypted) {
       return;  // a handshake costs more than the answer is worth: the socket is closed
     }
+    response.headers.emplace_back("Date", http_date(context.options.unix_seconds()));
     const std::string text = response_head(response, BodyFraming::kLength, false) + response.body;
     error_code ignored;
     socket.non_blocking(true, ignored);

@@ -150,6 +150,24 @@ TEST(Server, IdsComeBack) {
   EXPECT_NE(test.get("/version").headers.at("x-request-id"), generated.headers.at("x-request-id"));
 }
 
+TEST(Server, AnswersAreDated) {
+  TestServer test;  // its clock says 1234 s
+  EXPECT_EQ(test.get("/version").headers.at("date"), "Thu, 01 Jan 1970 00:20:34 GMT");
+  EXPECT_EQ(test.get("/no/such/path").headers.at("date"), "Thu, 01 Jan 1970 00:20:34 GMT");
+  test.frontend.answer_at_once("a");
+  EXPECT_EQ(test.post("/v1/completions", R"({"prompt":"a","stream":true})").headers.at("date"),
+            "Thu, 01 Jan 1970 00:20:34 GMT");
+}
+
+TEST(Server, AnEncodedBodyIsRefusedAndTheConnectionStays) {
+  TestServer test;
+  Client client(test.port());
+  client.post("/v1/completions", R"({"prompt":"a"})", "Content-Encoding: gzip\r\n");
+  client.post("/tokenize", R"({"prompt":"a"})", "Content-Encoding: identity\r\n");
+  EXPECT_EQ(client.read_response().status, 415);
+  EXPECT_EQ(client.read_response().status, 200);
+}
+
 TEST(Server, BrowsersAreAnswered) {
   ServerOptions options;
   options.api_keys = {{.key = "one"}};

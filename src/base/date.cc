@@ -16,6 +16,10 @@ std::tm utc_now() {
 }  // namespace
 
 std::string utc_date_text() { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", utc_now()); }
+std::string http_date(int64_t unix_seconds) {
+  return fmt::format("{:%a, %d %b %Y %H:%M:%S GMT}",
+                     fmt::gmtime(static_cast<std::time_t>(unix_seconds)));
+}
 std::string utc_date_for_names() { return fmt::format("{:%Y%m%d-%H%M%S}", utc_now()); }
 
 }  // namespace tandem

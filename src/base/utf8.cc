@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
+#include <functional>
 
 namespace tandem {
 namespace {
@@ -89,6 +91,10 @@ size_t last_char_begin(std::string_view text) {
     --i;
   }
   return i;
+}
+
+int64_t count_chars(std::string_view text) {
+  return std::ranges::count_if(text, std::not_fn(continues_char));
 }
 
 void append_utf8(char32_t code_point, std::string& out) {

@@ -27,6 +27,9 @@ struct Utf8Char {
   return (static_cast<uint8_t>(byte) & 0xC0) == 0x80;
 }
 
+// How many characters begin in `text`. Bytes that continue a character count with its first byte.
+[[nodiscard]] int64_t count_chars(std::string_view text);
+
 void append_utf8(char32_t code_point, std::string& out);
 
 // The offset of the first byte that is not UTF-8, or nullopt if all of it is.

@@ -52,7 +52,8 @@ class Checker {
 
  private:
   [[nodiscard]] std::optional<BatchFault> check_model(const std::string& body, int64_t number) {
-    const Result<openai::Json> json = openai::parse_object(body, models_.limits().json);
+    const Result<openai::Json> json =
+        openai::parse_object(body, models_.limits().json, "the line's 'body'");
     if (!json.ok()) {
       return BatchFault{"invalid_body", json.error().message, json.error().param, number};
     }

@@ -3,7 +3,6 @@
 #include <utf8proc.h>
 
 #include <algorithm>
-#include <functional>
 #include <span>
 #include <utility>
 
@@ -158,9 +157,7 @@ CodePoint decode_at(std::string_view text, size_t at) {
   return {front.code_point, static_cast<size_t>(front.bytes)};
 }
 
-size_t count_code_points(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), std::not_fn(continues_char)));
-}
+size_t count_code_points(std::string_view text) { return static_cast<size_t>(count_chars(text)); }
 
 size_t byte_offset(std::string_view text, size_t index) {
   size_t at = 0;

@@ -454,11 +454,13 @@ void EngineMetrics::on_request(const RequestRecord& record) {
   observe_value(impl_->whole, difference(record.ended, record.arrived));
   observe_value(impl_->request_prompt, record.prompt_tokens);
   observe_value(impl_->request_output, record.output_tokens);
-  if (impl_->request_max_output != nullptr && record.max_output_tokens.has_value()) {
-    impl_->request_max_output->Observe(*record.max_output_tokens);
-  }
   observe_value(impl_->request_max, record.max_tokens);
-  observe_value(impl_->request_n, record.n);
+  if (record.max_output_tokens.has_value()) {  // the request's last choice: once a request
+    observe_value(impl_->request_n, record.n);
+    if (impl_->request_max_output != nullptr) {
+      impl_->request_max_output->Observe(*record.max_output_tokens);
+    }
+  }
   if (record.admitted == Nanos{0}) {
     return;  // never ran
   }

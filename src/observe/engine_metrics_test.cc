@@ -39,8 +39,8 @@ TEST(EngineMetrics, VllmsLabelsAreThoseOfVllm) {
   metrics.on_gauges({.running = 3, .waiting = 2});
   metrics.on_rejected("queue_full");
   metrics.on_rejected("slo_ttft");
-  metrics.on_request({.finish_reason = "stop", .output_tokens = 3});
-  metrics.on_request({.finish_reason = "stop", .output_tokens = 2, .max_output_tokens = 3});
+  metrics.on_request({.finish_reason = "stop", .output_tokens = 3, .n = 2});
+  metrics.on_request({.finish_reason = "stop", .output_tokens = 2, .max_output_tokens = 3, .n = 2});
   const std::string text = metrics.render();
   const std::string engine = R"({engine="0",model_name="m")";
   for (const std::string& line :
@@ -51,6 +51,9 @@ TEST(EngineMetrics, VllmsLabelsAreThoseOfVllm) {
             R"(vllm:admission_rejections_total{model_name="m",reason="max_num_queued_reqs"} 1)"),
         std::string(R"(vllm:admission_rejections_total{model_name="m",reason="slo_ttft"} 1)"),
         std::string(R"(tandem_admission_rejections_total{model_name="m",reason="queue_full"} 1)"),
+        "vllm:request_params_n_count" + engine + "} 1",
+        "vllm:request_params_n_sum" + engine + "} 2",
+        std::string(R"(tandem_request_params_n_count{model_name="m"} 1)"),
         "vllm:request_max_num_generation_tokens_count" + engine + "} 1",
         "vllm:request_max_num_generation_tokens_sum" + engine + "} 3"}) {
     EXPECT_THAT(text, HasSubstr(line));

@@ -187,7 +187,8 @@ BatchLine parse_batch_line(std::string_view line, const JsonLimits& limits) {
   };
   // The line's own object is one level around the body.
   const Result<Json> json = parse_object(
-      line, {.max_depth = limits.max_depth + 1, .max_object_keys = limits.max_object_keys});
+      line, {.max_depth = limits.max_depth + 1, .max_object_keys = limits.max_object_keys},
+      "the line");
   if (!json.ok()) {
     fail("invalid_json", json.error());
     return out;

@@ -55,6 +55,12 @@ TEST(BatchLine, WhatIsWrongIsNamedAndTheCustomIdKeptWhereItCanBeRead) {
   }
 }
 
+TEST(BatchLine, AnErrorSpeaksOfTheLine) {
+  const std::string message = parse(R"({"custom_id":})").error->message;
+  EXPECT_TRUE(message.starts_with("the line is not valid JSON: parse error at column 14"))
+      << message;
+}
+
 TEST(BatchLine, DepthIsThatOfTheBody) {
   const auto nested = [](int depth) {
     return R"({"custom_id":"a","url":"/v1/completions","body":{"x":)" +

@@ -74,6 +74,14 @@ void open_arguments(Json& message) {
   }
 }
 
+// An assistant's message that calls tools may be without content.
+bool calls_tools(const Json& message) {
+  const auto calls = message.find("tool_calls");
+  const auto call = message.find("function_call");
+  return (calls != message.end() && calls->is_array() && !calls->empty()) ||
+         (call != message.end() && call->is_object());
+}
+
 Result<Json> parse_message(const Json& message, size_t index) {
   if (!message.is_object()) {
     return wrong_message(index, fmt::format("must be an object, not {}", describe(message)));
@@ -87,7 +95,7 @@ Result<Json> parse_message(const Json& message, size_t index) {
   if (content == message.end() || content->is_null()) {
     const auto refusal = message.find("refusal");
     const bool refuses = refusal != message.end() && refusal->is_string() && *role == "assistant";
-    if (!refuses && !message.contains("tool_calls")) {
+    if (!refuses && !calls_tools(message)) {
       return wrong_message(index, "'content' is missing; give a string or a list of text parts");
     }
     out["content"] = refuses ? *refusal : Json("");
@@ -98,6 +106,9 @@ Result<Json> parse_message(const Json& message, size_t index) {
     return wrong_message(index,
                          fmt::format("'content' must be a string or a list of text parts, not {}",
                                      describe(*content)));
+  }
+  if (out.contains("tool_calls") && out["tool_calls"].is_null()) {
+    out.erase("tool_calls");  // some templates ask only whether there is such a member
   }
   open_arguments(out);
   return out;

@@ -62,16 +62,19 @@ std::string head_of(const GenerationRequest& request, const AnswerIdentity& iden
   return head;
 }
 
-void append_usage(const Usage& usage, std::string& out) {
+// Without the end of the object. `cached_tokens` may not be known yet.
+void append_usage(const Usage& usage, std::optional<int64_t> cached_tokens, std::string& out) {
   out += R"(,"usage":{"prompt_tokens":)";
   append_integer(out, usage.prompt_tokens);
   out += R"(,"total_tokens":)";
   append_integer(out, usage.prompt_tokens + usage.completion_tokens);
   out += R"(,"completion_tokens":)";
   append_integer(out, usage.completion_tokens);
-  out += R"(,"prompt_tokens_details":{"cached_tokens":)";
-  append_integer(out, usage.cached_tokens);
-  out += '}';
+  if (cached_tokens) {
+    out += R"(,"prompt_tokens_details":{"cached_tokens":)";
+    append_integer(out, *cached_tokens);
+    out += '}';
+  }
 }
 
 void append_millis(std::string& out, std::string_view name, Nanos time) {
@@ -228,7 +231,7 @@ void Generation::take_prompt(size_t index, const TokenEvent& event, std::string&
     const int64_t chars =
         prompt.echo_logprobs.add_prompt(prompt.scored, *event.prompt_logprobs, prompt.echo);
     for (size_t choice = index * n_; choice < (index + 1) * n_; ++choice) {
-      choices_[choice].text_chars = chars;
+      choices_[choice].echo_chars = chars;
     }
   }
   for (size_t choice = index * n_; choice < (index + 1) * n_ && echoes_ && streams_; ++choice) {
@@ -246,11 +249,11 @@ bool Generation::take_token(Choice& choice, TokenEvent& event, Piece& piece) {
   ++choice.tokens;
   if (choice.logprobs.wanted() && event.logprobs != nullptr) {
     const size_t before = choice.logprobs.bytes();
-    choice.logprobs.add(event.token, *event.logprobs, choice.text_chars);
+    choice.logprobs.add(event.token, *event.logprobs,
+                        choice.echo_chars + choice.detokenizer.offset_of(event.token));
     if (!streams_) {
       kept_bytes_ += static_cast<int64_t>(choice.logprobs.bytes() - before);
     }
-    choice.text_chars += choice.logprobs.chars_of(event.token);
   }
   const std::string text = choice.detokenizer.push(event.token);
   if (choice.tokens <= min_tokens_) {
@@ -387,10 +390,10 @@ void Generation::append_chunk_usage(size_t index, int32_t completion_tokens,
   if (stream_usage_ == StreamUsage::kAtEnd) {
     out += R"(,"usage":null)";
   } else if (stream_usage_ == StreamUsage::kContinuous) {
-    append_usage({.prompt_tokens = prompts_[index / n_].tokens,
-                  .completion_tokens = completion_tokens,
-                  .cached_tokens = choices_[index].cached_tokens},
-                 out);
+    const Choice& choice = choices_[index];
+    append_usage(
+        {.prompt_tokens = prompts_[index / n_].tokens, .completion_tokens = completion_tokens},
+        choice.ended ? std::optional<int64_t>(choice.cached_tokens) : std::nullopt, out);
     out += '}';
   }
 }
@@ -406,7 +409,8 @@ void Generation::append_last_chunks(std::string& out) const {
 }
 
 void Generation::append_final_usage(std::string& out) const {
-  append_usage(usage(), out);
+  const Usage all = usage();
+  append_usage(all, all.cached_tokens, out);
   if (explain_) {
     append_explanation(out);
   }

@@ -70,10 +70,10 @@ class Generation {
     text::IncrementalDetokenizer detokenizer;
     text::StopStringCutter cutter;
     LogprobsJson logprobs;
-    std::string text;        // whole responses only; without the echoed prompt
-    int64_t text_chars = 0;  // of prompt and tokens so far, for text_offset
-    int32_t tokens = 0;      // sent and billed
-    int32_t cached_tokens = 0;
+    std::string text;           // whole responses only; without the echoed prompt
+    int64_t echo_chars = 0;     // of the echoed prompt, for text_offset
+    int32_t tokens = 0;         // sent and billed
+    int32_t cached_tokens = 0;  // known once it has ended
     bool role_sent = false;
     bool echo_sent = false;
     bool finished = false;  // its finish_reason is known; nothing more is sent

@@ -243,8 +243,15 @@ Status parse_lengths(const FieldReader& fields, const GenerationDefaults& defaul
 
 Status parse_choices(const FieldReader& fields, const ParseContext& context,
                      GenerationRequest& out) {
-  const int32_t most = std::max(1, context.model.max_choices);
-  ASSIGN_OR_RETURN(const auto n, fields.integer("n", 1, most));
+  const int32_t max_choices = std::max(1, context.model.max_choices);
+  ASSIGN_OR_RETURN(const auto n, fields.integer("n", 1, kMaxInt32));
+  if (n && *n > max_choices) {
+    return invalid_argument(
+        fmt::format("'n' is {}, but this server runs at most {} choices at a time; ask for fewer, "
+                    "or serve with a larger --max-num-seqs",
+                    *n, max_choices),
+        "n");
+  }
   out.n = static_cast<int32_t>(n.value_or(1));
   ASSIGN_OR_RETURN(const auto best_of, fields.integer("best_of", 1, kMaxInt32));
   if (best_of && *best_of != out.n) {

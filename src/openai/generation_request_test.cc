@@ -113,9 +113,8 @@ TEST_F(GenerationRequestTest, WrongOptionsAreRefusedByName) {
       {R"("temperature":"hot")", "temperature"},
       {R"("temperature":true)", "temperature"},
       {R"("temperature":1e300)", "temperature"},
-      {R"("top_p":0)", "top_p"},
+      {R"("top_p":-0.01)", "top_p"},
       {R"("top_p":1.01)", "top_p"},
-      {R"("top_p":1e-300)", "top_p"},
       {R"("top_k":-2)", "top_k"},
       {R"("top_k":1.5)", "top_k"},
       {R"("top_k":99999999999)", "top_k"},
@@ -188,6 +187,41 @@ TEST_F(GenerationRequestTest, WrongOptionsAreRefusedByName) {
   }
 }
 
+TEST_F(GenerationRequestTest, ATopPOfZeroKeepsTheMostLikelyToken) {
+  for (const std::string_view value : {"0", "0.0", "1e-300"}) {
+    const auto request = with(R"("top_k":40,"top_p":)" + std::string(value));
+    ASSERT_TRUE(request.ok()) << request.error().message;
+    EXPECT_EQ(request->sampling.top_k, 1);
+    EXPECT_EQ(request->sampling.top_p, 1.0F);
+  }
+}
+
+TEST_F(GenerationRequestTest, MoreChoicesThanRunAtATimeNameTheFlag) {
+  test_.model.max_choices = 1;
+  const auto request = with(R"("n":2)");
+  ASSERT_FALSE(request.ok());
+  EXPECT_EQ(request.error().param, "n");
+  EXPECT_NE(request.error().message.find("'n' is 2"), std::string::npos);
+  EXPECT_NE(request.error().message.find("--max-num-seqs"), std::string::npos);
+}
+
+TEST_F(GenerationRequestTest, OnlyTextAndCallsThatAreLeftToTheModelAreSupported) {
+  for (const std::string_view fields : {R"("modalities":["text"])", R"("modalities":[])",
+                                        R"("function_call":"auto")", R"("function_call":"none")"}) {
+    EXPECT_TRUE(with(fields).ok()) << fields;
+  }
+  for (const Bad& bad :
+       {Bad{R"("modalities":["text","audio"])", "modalities"},
+        Bad{R"("modalities":["audio"])", "modalities"}, Bad{R"("modalities":"text")", "modalities"},
+        Bad{R"("function_call":{"name":"look"})", "function_call"},
+        Bad{R"("function_call":"look")", "function_call"}}) {
+    const auto request = with(bad.fields);
+    ASSERT_FALSE(request.ok()) << bad.fields;
+    EXPECT_EQ(request.error().param, bad.param);
+    EXPECT_EQ(request.error().code, ErrorCode::kUnsupported);
+  }
+}
+
 TEST_F(GenerationRequestTest, WrongPromptsAreRefused) {
   for (const std::string_view body :
        {R"({})", R"({"prompt":null})", R"({"prompt":5})", R"({"prompt":[]})", R"({"prompt":{}})",
@@ -225,6 +259,17 @@ TEST_F(GenerationRequestTest, ChatGoesThroughTheTemplate) {
   EXPECT_EQ(shown(quiet->prompts[0]), "[user]hi");
 }
 
+TEST_F(GenerationRequestTest, AMessageThatCallsNeedsNoContent) {
+  for (const std::string call :
+       {R"("tool_calls":[{"type":"function","function":{"name":"look","arguments":"{}"}}])",
+        R"("function_call":{"name":"look","arguments":"{}"})"}) {
+    const auto request = chat(R"({"messages":[{"role":"assistant","content":null,)" + call +
+                              R"(},{"role":"function","name":"look","content":"seen"}]})");
+    ASSERT_TRUE(request.ok()) << request.error().message;
+    EXPECT_EQ(shown(request->prompts[0]), "[assistant][function]seen[assistant]");
+  }
+}
+
 TEST_F(GenerationRequestTest, ToolsReachTheTemplateUnlessForbidden) {
   const std::string tools =
       R"("tools":[{"type":"function","function":{"name":"look","parameters":{}}}])";
@@ -251,6 +296,9 @@ TEST_F(GenerationRequestTest, WrongMessagesAreRefusedByName) {
       {R"({"messages":[{"role":7,"content":"a"}]})", "messages[0]"},
       {R"({"messages":[{"role":"user"}]})", "messages[0]"},
       {R"({"messages":[{"role":"user","content":5}]})", "messages[0]"},
+      {R"({"messages":[{"role":"assistant","content":null,"tool_calls":null}]})", "messages[0]"},
+      {R"({"messages":[{"role":"assistant","content":null,"tool_calls":[]}]})", "messages[0]"},
+      {R"({"messages":[{"role":"assistant","content":null,"function_call":null}]})", "messages[0]"},
       {R"({"messages":[{"role":"user","content":"a"},{"role":"user","content":[5]}]})",
        "messages[1]"},
       {R"({"messages":[{"role":"user","content":[{"type":"image_url","image_url":{}}]}]})",

@@ -231,6 +231,13 @@ TEST_F(GenerationTest, ContinuousUsageCountsTheChoice) {
   EXPECT_EQ(chunks[1]["usage"]["completion_tokens"], 1);
   EXPECT_EQ(chunks[2]["usage"]["completion_tokens"], 2);
   EXPECT_EQ(chunks[2]["usage"]["total_tokens"], 21);
+  for (const Json& chunk : chunks) {
+    EXPECT_FALSE(chunk["usage"].contains("prompt_tokens_details")) << "not known yet";
+  }
+  const std::vector<Json> last = documents(take_one(generation, finish(FinishReason::kLength, 4)));
+  ASSERT_EQ(last.size(), 3U);  // the reason, the whole usage, [DONE]
+  EXPECT_EQ(last[0]["usage"]["prompt_tokens_details"]["cached_tokens"], 4);
+  EXPECT_EQ(last[1]["usage"]["prompt_tokens_details"]["cached_tokens"], 4);
 }
 
 TEST_F(GenerationTest, AStopStringAcrossTokensEndsTheChoiceAtOnce) {
@@ -321,7 +328,7 @@ TEST_F(GenerationTest, LogprobsOfCompletionsAreListsSideBySide) {
   take_one(generation, with_logprobs('"', {}));
   take_one(generation, finish(FinishReason::kLength));
   const Json logprobs = Json::parse(generation.body())["choices"][0]["logprobs"];
-  EXPECT_EQ(logprobs.dump(), R"({"text_offset":[0,5,6,6],"token_logprobs":[-0.5,-0.5,-0.5,-0.5],)"
+  EXPECT_EQ(logprobs.dump(), R"({"text_offset":[0,5,5,6],"token_logprobs":[-0.5,-0.5,-0.5,-0.5],)"
                              R"("tokens":["hello","bytes:\\xc3","bytes:\\xa9","\""],)"
                              R"("top_logprobs":[{"hello":-0.5,"a":-9999},)"
                              R"({"b":-0.25,"bytes:\\xc4":-0.5,"bytes:\\xc3":-0.5},)"

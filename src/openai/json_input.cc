@@ -17,7 +17,7 @@ namespace {
 
 // Bounds depth and keys before anything is built. Unbalanced or misplaced signs are the parser's to
 // refuse.
-Status check_shape(std::string_view body, const JsonLimits& limits) {
+Status check_shape(std::string_view body, const JsonLimits& limits, std::string_view subject) {
   std::vector<int32_t> keys;  // of the containers that are open
   int64_t values = 1;
   bool in_string = false;
@@ -32,24 +32,22 @@ Status check_shape(std::string_view body, const JsonLimits& limits) {
       continue;
     }
     if ((c == ',' || c == '{' || c == '[') && ++values > limits.max_values) {
-      return invalid_argument(
-          fmt::format("the JSON body has more than {} values; send fewer prompts "
-                      "at a time",
-                      limits.max_values));
+      return invalid_argument(fmt::format(
+          "{} has more than {} values; send fewer prompts at a time", subject, limits.max_values));
     }
     if (c == '"') {
       in_string = true;
     } else if (c == '{' || c == '[') {
       keys.push_back(0);
       if (std::ssize(keys) > limits.max_depth) {
-        return invalid_argument(fmt::format(
-            "the JSON body is nested deeper than {} levels; flatten it", limits.max_depth));
+        return invalid_argument(fmt::format("{} is nested deeper than {} levels; flatten it",
+                                            subject, limits.max_depth));
       }
     } else if ((c == '}' || c == ']') && !keys.empty()) {
       keys.pop_back();
     } else if (c == ':' && !keys.empty() && ++keys.back() > limits.max_object_keys) {
       return invalid_argument(
-          fmt::format("an object in the JSON body has more than {} keys", limits.max_object_keys));
+          fmt::format("an object in {} has more than {} keys", subject, limits.max_object_keys));
     }
   }
   return {};
@@ -67,23 +65,38 @@ std::string without_label(std::string_view message) {
                                       : std::string(message);
 }
 
+// Why the parser refused `body`. A body of one line has only columns.
+std::string parse_error(std::string_view body, std::string_view message) {
+  constexpr std::string_view kLine = "line 1, ";
+  std::string text = without_label(message);
+  const size_t at = text.find(kLine);
+  if (at != std::string::npos && body.find('\n') == std::string_view::npos) {
+    text.erase(at, kLine.size());
+  }
+  return text;
+}
+
 }  // namespace
 
-Result<Json> parse_object(std::string_view body, const JsonLimits& limits) {
-  if (const std::optional<size_t> at = find_invalid_utf8(body)) {
-    return invalid_argument(fmt::format(
-        "the request body is not valid UTF-8 at byte {}; send JSON encoded as UTF-8", *at));
+Result<Json> parse_object(std::string_view body, const JsonLimits& limits,
+                          std::string_view subject) {
+  if (body.find_first_not_of(" \t\r\n") == std::string_view::npos) {
+    return invalid_argument(fmt::format("{} is empty; send a JSON object", subject));
   }
-  RETURN_IF_ERROR(check_shape(body, limits));
+  if (const std::optional<size_t> at = find_invalid_utf8(body)) {
+    return invalid_argument(
+        fmt::format("{} is not valid UTF-8 at byte {}; send JSON encoded as UTF-8", subject, *at));
+  }
+  RETURN_IF_ERROR(check_shape(body, limits, subject));
   JsonBuilder builder;
   if (!Json::sax_parse(body.begin(), body.end(), &builder)) {
     return invalid_argument(
-        fmt::format("the request body is not valid JSON: {}", without_label(builder.error())));
+        fmt::format("{} is not valid JSON: {}", subject, parse_error(body, builder.error())));
   }
   Json parsed = std::move(builder).take();
   if (!parsed.is_object()) {
     return invalid_argument(
-        fmt::format("the request body must be a JSON object, not {}", describe(parsed)));
+        fmt::format("{} must be a JSON object, not {}", subject, describe(parsed)));
   }
   return parsed;
 }
@@ -137,26 +150,18 @@ std::optional<float> as_number(const Json& value, NumberRange range) {
   if (!value.is_number()) {
     return std::nullopt;
   }
-  const bool excluded = range.low_end == NumberRange::Low::kExcluded;
   const auto real = value.get<double>();
-  const bool in_range =
-      real <= range.high && (excluded ? real > range.low : real >= range.low);  // false for NaN
+  const bool in_range = real >= range.low && real <= range.high;  // false for NaN
   if (!in_range || std::abs(real) > std::numeric_limits<float>::max()) {
     return std::nullopt;
   }
-  const auto narrow = static_cast<float>(real);
-  // A positive number that is 0 as a float is out of an open range.
-  return !excluded || static_cast<double>(narrow) > range.low ? std::optional(narrow)
-                                                              : std::nullopt;
+  return static_cast<float>(real);
 }
 
 std::string text_of(NumberRange range) {
   constexpr double kEndless = std::numeric_limits<double>::max();
-  const bool excluded = range.low_end == NumberRange::Low::kExcluded;
-  return range.high == kEndless
-             ? fmt::format("a number {} {}", excluded ? "above" : "of at least", range.low)
-             : fmt::format("a number {} {} to {}", excluded ? "above" : "from", range.low,
-                           range.high);
+  return range.high == kEndless ? fmt::format("a number of at least {}", range.low)
+                                : fmt::format("a number from {} to {}", range.low, range.high);
 }
 
 }  // namespace

@@ -24,13 +24,14 @@ struct JsonLimits {
 };
 
 // Needs nothing; the body must be one JSON object. Takes time in proportion to the body, whatever
-// it holds. A key that stands twice in an object has its first place and its last value.
-[[nodiscard]] Result<Json> parse_object(std::string_view body, const JsonLimits& limits);
+// it holds. A key that stands twice in an object has its first place and its last value. Errors
+// call the text `subject`.
+[[nodiscard]] Result<Json> parse_object(std::string_view body, const JsonLimits& limits,
+                                        std::string_view subject = "the request body");
 
 struct NumberRange {
   double low = -std::numeric_limits<double>::max();
   double high = std::numeric_limits<double>::max();
-  enum class Low : uint8_t { kIncluded, kExcluded } low_end = Low::kIncluded;
 };
 
 class FieldReader {

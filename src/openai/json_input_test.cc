@@ -25,13 +25,30 @@ TEST(JsonInput, AnObjectIsParsedInTheClientsOrder) {
 
 TEST(JsonInput, WhatIsNotAnObjectIsRefused) {
   EXPECT_NE(error_of("[]").find("must be a JSON object"), std::string::npos);
-  EXPECT_NE(error_of("").find("not valid JSON"), std::string::npos);
+  EXPECT_EQ(error_of(""), "the request body is empty; send a JSON object");
+  EXPECT_EQ(error_of(" \r\n"), "the request body is empty; send a JSON object");
   EXPECT_NE(error_of("{").find("not valid JSON"), std::string::npos);
   EXPECT_NE(error_of(R"({"a":1}x)").find("not valid JSON"), std::string::npos);
   EXPECT_NE(error_of(R"({"a":NaN})").find("not valid JSON"), std::string::npos);
   EXPECT_NE(error_of(R"({"a":Infinity})").find("not valid JSON"), std::string::npos);
   EXPECT_NE(error_of(R"({"a":1e999})").find("not valid JSON"), std::string::npos);
   EXPECT_NE(error_of(R"({"a":"\ud800"})").find("not valid JSON"), std::string::npos);
+}
+
+TEST(JsonInput, ErrorsNameTheTextAndThePlaceInIt) {
+  EXPECT_NE(
+      error_of("{\"a\":}").find("the request body is not valid JSON: parse error at column 6"),
+      std::string::npos)
+      << error_of("{\"a\":}");
+  EXPECT_NE(error_of("{\n\"a\":}").find("at line 2, column 5"), std::string::npos)
+      << error_of("{\n\"a\":}");
+  EXPECT_NE(error_of("\n").find("is empty"), std::string::npos);
+  for (const std::string& text : {std::string(), std::string("{"), std::string("[]"),
+                                  std::string("\xff"), R"({"a":)" + std::string(99, '[')}) {
+    const Result<Json> parsed = parse_object(text, {}, "the line");
+    ASSERT_FALSE(parsed.ok()) << text;
+    EXPECT_TRUE(parsed.error().message.starts_with("the line ")) << parsed.error().message;
+  }
 }
 
 TEST(JsonInput, InvalidUtf8IsRefusedWithItsPlace) {

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <functional>
 #include <iterator>
 #include <span>
 #include <string_view>
@@ -11,6 +10,7 @@
 #include "base/check.h"
 #include "base/utf8.h"
 #include "openai/json_output.h"
+#include "text/detokenizer.h"
 
 namespace tandem::openai {
 
@@ -20,11 +20,6 @@ void append_comma(std::string& out) {
   if (!out.empty()) {
     out += ',';
   }
-}
-
-int64_t count_chars(std::string_view bytes) {
-  // Bytes that continue a character count with the token that began it.
-  return std::ranges::count_if(bytes, std::not_fn(continues_char));
 }
 
 // One pair of vLLM's "prompt_logprobs".
@@ -100,10 +95,6 @@ void LogprobsJson::append_chat_token(std::string& out, TokenId token, float logp
   out += ']';
 }
 
-int64_t LogprobsJson::chars_of(TokenId token) const {
-  return count_chars(tokenizer_.token_bytes(token));
-}
-
 void LogprobsJson::add_top_of_completion(TokenId token, const LogprobInfo& info) {
   append_comma(top_logprobs_);
   top_logprobs_ += '{';
@@ -157,9 +148,23 @@ int64_t LogprobsJson::add_prompt(std::span<const TokenId> tokens,
                                  std::span<const LogprobInfo> infos, std::string_view text) {
   CHECK(infos.size() + 1 == tokens.size() && style_.endpoint == Endpoint::kCompletions,
         "{} scores of {} tokens", infos.size(), tokens.size());
-  std::string_view rest = text;
-  int64_t offset_chars = 0;  // of what stands before `rest`
+  const int64_t text_chars = count_chars(text);
+  text::CharacterJoiner joiner(tokenizer_.traits().invalid_bytes);
+  size_t shown_bytes = 0;  // of `text`, by the tokens so far
+  bool begun = false;
   for (size_t i = 0; i < tokens.size(); ++i) {
+    // Special tokens put around a text, and spaces that it loses at its beginning, are not in it.
+    std::string_view bytes = tokenizer_.token_bytes(tokens[i]);
+    const size_t before = shown_bytes + joiner.held_text().size();
+    const std::string_view rest = text.substr(std::min(before, text.size()));
+    if (!begun && !rest.starts_with(bytes)) {
+      const auto lost = static_cast<size_t>(tokenizer_.traits().stripped_leading_spaces);
+      bytes.remove_prefix(std::min({lost, bytes.size(), bytes.find_first_not_of(' ')}));
+    }
+    if (tokenizer_.is_special(tokens[i]) && !rest.starts_with(bytes)) {
+      bytes = {};
+    }
+    const int64_t offset_chars = std::min(joiner.offset_of(bytes), text_chars);
     if (i > 0) {
       add(tokens[i], infos[i - 1], offset_chars);
     } else {
@@ -172,19 +177,10 @@ int64_t LogprobsJson::add_prompt(std::span<const TokenId> tokens,
       append_comma(text_offset_);
       append_integer(text_offset_, offset_chars);
     }
-    // Special tokens put around a text, and spaces that it loses at its beginning, are not in it.
-    std::string_view bytes = tokenizer_.token_bytes(tokens[i]);
-    if (rest.size() == text.size() && !rest.starts_with(bytes)) {
-      const auto lost = static_cast<size_t>(tokenizer_.traits().stripped_leading_spaces);
-      bytes.remove_prefix(std::min({lost, bytes.size(), bytes.find_first_not_of(' ')}));
-    }
-    if (rest.starts_with(bytes) || !tokenizer_.is_special(tokens[i])) {
-      const size_t taken = std::min(rest.size(), bytes.size());
-      offset_chars += count_chars(rest.substr(0, taken));
-      rest.remove_prefix(taken);
-    }
+    shown_bytes += joiner.push(bytes).size();
+    begun = begun || !bytes.empty();
   }
-  return offset_chars + count_chars(rest);
+  return text_chars;
 }
 
 void LogprobsJson::append_to(std::string& out, const LogprobsJson* before) const {

@@ -33,7 +33,9 @@ class LogprobsJson {
   LogprobsJson(const text::Tokenizer& tokenizer, LogprobsStyle style)
       : tokenizer_(tokenizer), style_(style) {}
 
-  // `offset_chars`: where the token's text begins in the choice's text, in characters.
+  // `offset_chars`: where the token's text begins in the choice's text, in characters. A token that
+  // continues a character has the offset of that character, and a token that is not shown the
+  // offset of the next text.
   void add(TokenId token, const LogprobInfo& info, int64_t offset_chars);
   // The tokens of an echoed prompt, whose text is `text`; `infos` are of all but the first. Needs
   // the completions format. Returns the characters of `text`, at which the answer begins. Takes
@@ -47,8 +49,6 @@ class LogprobsJson {
   void release();  // like clear(), and frees the memory
   [[nodiscard]] bool wanted() const { return style_.top >= 0; }
   [[nodiscard]] size_t bytes() const;
-  // Characters that the token adds to the text, as the completions format counts them.
-  [[nodiscard]] int64_t chars_of(TokenId token) const;
 
  private:
   void append_token_string(std::string& out, TokenId token) const;

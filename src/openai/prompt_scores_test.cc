@@ -158,7 +158,7 @@ TEST_F(PromptScores, TheChoicesOfAPromptShareItsPart) {
     EXPECT_EQ(logprobs["tokens"].size(), 5U);
     EXPECT_EQ(logprobs["tokens"][1], "h");
     EXPECT_EQ(logprobs["tokens"][4], std::string(1, static_cast<char>('a' + choice)));
-    EXPECT_EQ(logprobs["text_offset"], Json({0, 0, 1, 2, 2}));
+    EXPECT_EQ(logprobs["text_offset"], Json({0, 0, 1, 1, 2}));
   }
 }
 
@@ -182,7 +182,7 @@ TEST_F(PromptScores, EchoOfTokenIdsIsTheirText) {
 }
 
 // <s>, "h" and the two bytes of "é".
-constexpr std::string_view kOffsets = "[0,0,1,2,2]";
+constexpr std::string_view kOffsets = "[0,0,1,1,2]";
 
 TEST_F(PromptScores, LogprobsOfAnEchoBeginWithThePrompt) {
   Generation generation = make(R"(,"echo":true,"logprobs":1)");

@@ -13,8 +13,6 @@ namespace tandem::openai {
 
 namespace {
 
-constexpr NumberRange::Low kExcluded = NumberRange::Low::kExcluded;
-
 Result<int32_t> parse_top_k(const FieldReader& fields, int32_t if_absent) {
   ASSIGN_OR_RETURN(const auto top_k,
                    fields.integer("top_k", -1, std::numeric_limits<int32_t>::max()));
@@ -89,6 +87,26 @@ bool asks_for_nothing(const Json& value) {
          (value.is_structured() && value.empty());
 }
 
+Error unsupported_value(std::string_view name, std::string_view allowed) {
+  return {ErrorCode::kUnsupported,
+          fmt::format("'{}' other than {} is not supported; leave the field out", name, allowed),
+          std::string(name)};
+}
+
+// Fields of which this server supports one value, or two.
+Status refuse_unsupported_values(const FieldReader& fields) {
+  const Json* modalities = fields.find("modalities");
+  if (modalities != nullptr && !asks_for_nothing(*modalities) &&
+      *modalities != Json::array({"text"})) {
+    return unsupported_value("modalities", R"(["text"])");
+  }
+  const Json* call = fields.find("function_call");
+  if (call != nullptr && !asks_for_nothing(*call) && *call != "auto" && *call != "none") {
+    return unsupported_value("function_call", R"("auto" and "none")");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<SamplingParams> parse_sampling(const FieldReader& fields, const GenerationDefaults& defaults,
@@ -96,10 +114,13 @@ Result<SamplingParams> parse_sampling(const FieldReader& fields, const Generatio
   SamplingParams params;
   ASSIGN_OR_RETURN(const auto temperature, fields.number("temperature", {.low = 0.0}));
   params.temperature = temperature.value_or(defaults.temperature);
-  ASSIGN_OR_RETURN(const auto top_p,
-                   fields.number("top_p", {.low = 0.0, .high = 1.0, .low_end = kExcluded}));
+  ASSIGN_OR_RETURN(const auto top_p, fields.number("top_p", {.low = 0.0, .high = 1.0}));
   params.top_p = top_p.value_or(defaults.top_p);
   ASSIGN_OR_RETURN(params.top_k, parse_top_k(fields, defaults.top_k));
+  if (params.top_p == 0.0F) {  // the most likely token alone; samplers need a top_p above 0
+    params.top_p = 1.0F;
+    params.top_k = 1;
+  }
   ASSIGN_OR_RETURN(const auto min_p, fields.number("min_p", {.low = 0.0, .high = 1.0}));
   params.min_p = min_p.value_or(defaults.min_p);
   ASSIGN_OR_RETURN(const auto repetition,
@@ -189,6 +210,7 @@ Status refuse_unsupported(const FieldReader& fields) {
                    fields.full_name(name)};
     }
   }
+  RETURN_IF_ERROR(refuse_unsupported_values(fields));
   const Json* format = fields.find("response_format");
   if (format != nullptr) {
     const auto type = format->is_object() ? format->find("type") : format->end();

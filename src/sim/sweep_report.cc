@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <functional>
 #include <optional>
 #include <string_view>
 
@@ -57,9 +56,7 @@ std::vector<std::string> first_columns(const Sweep& sweep) {
 }
 
 // As far as a terminal's columns go: a sign of several bytes takes one.
-size_t width_of(const std::string& text) {
-  return static_cast<size_t>(std::ranges::count_if(text, std::not_fn(continues_char)));
-}
+size_t width_of(const std::string& text) { return static_cast<size_t>(count_chars(text)); }
 
 }  // namespace
 

@@ -6,11 +6,36 @@
 
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 
 #include "base/ids.h"
+#include "base/utf8.h"
 #include "text/tokenizer.h"
 
 namespace tandem::text {
+
+// Bytes to whole characters; bytes that are not UTF-8 become U+FFFD. Counts the characters.
+class CharacterJoiner {
+ public:
+  explicit CharacterJoiner(InvalidBytes invalid, std::string held = {})
+      : invalid_(invalid), held_(std::move(held)) {}
+
+  // The characters that are complete now that `bytes` came.
+  [[nodiscard]] std::string push(std::string_view bytes);
+  // What is still held back, as U+FFFD; flush() also forgets it.
+  [[nodiscard]] std::string held_text() const;
+  [[nodiscard]] std::string flush();
+
+  // Where the first byte of `bytes` would stand if they were pushed next: the number of characters
+  // before the character that it begins or continues.
+  [[nodiscard]] int64_t offset_of(std::string_view bytes) const;
+
+ private:
+  InvalidBytes invalid_;
+  std::string held_;   // the beginning of an unfinished character: at most 3 bytes between calls
+  int64_t chars_ = 0;  // given out so far
+};
 
 class IncrementalDetokenizer {
  public:
@@ -24,6 +49,10 @@ class IncrementalDetokenizer {
   // later.
   [[nodiscard]] std::string push(TokenId id);
 
+  // Where the text of `id` would begin if it were pushed next, in characters of the text since the
+  // prompt. A token that continues a character begins where that character does.
+  [[nodiscard]] int64_t offset_of(TokenId id) const;
+
   // What is still held back, as U+FFFD, and ready for nothing more than further flushes (which give
   // "").
   [[nodiscard]] std::string flush();
@@ -34,7 +63,7 @@ class IncrementalDetokenizer {
   const Tokenizer& tokenizer_;
   DecodeOptions options_;
   int32_t spaces_to_strip_;  // at the front of what comes next
-  std::string held_;  // the beginning of an unfinished character: at most 3 bytes between calls
+  CharacterJoiner joiner_;
 };
 
 }  // namespace tandem::text

@@ -92,7 +92,8 @@ def test_n_choices_use_seed_plus_index(server):
 def test_top_k_of_one_is_greedy(server):
     greedy = complete(server, ignore_eos=True).choices[0].text
     assert complete(server, temperature=1.5, top_k=1, seed=3, ignore_eos=True).choices[0].text == greedy
-    assert complete(server, temperature=1.5, top_p=1e-6, seed=3, ignore_eos=True).choices[0].text == greedy
+    for top_p in (0, 1e-6):
+        assert complete(server, temperature=1.5, top_p=top_p, seed=3, ignore_eos=True).choices[0].text == greedy
     assert complete(server, temperature=1.5, min_p=1.0, seed=3, ignore_eos=True).choices[0].text == greedy
 
 
@@ -144,6 +145,12 @@ def test_log_probabilities_of_a_completion(server):
         assert 1 <= len(top) <= 4
         assert chosen == pytest.approx(max(top.values()), abs=1e-5)  # greedy takes the most likely
         assert sum(math.exp(v) for v in top.values()) <= 1 + 1e-4
+
+
+@pytest.mark.parametrize("token, text, offsets", [(373, "", [0, 0, 0]), (107, "\ufffd" * 3, [0, 1, 2])], ids=["special", "stray-byte"])
+def test_offsets_point_into_the_text(server, token, text, offsets):
+    choice = complete(server, logprobs=0, max_tokens=3, ignore_eos=True, logit_bias={str(token): 100}).choices[0]
+    assert (choice.text, choice.logprobs.text_offset) == (text, offsets)
 
 
 def test_the_second_call_takes_its_prompt_from_the_prefix_cache(server):

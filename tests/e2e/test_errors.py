@@ -1,4 +1,5 @@
 """Bad input over HTTP: one clear error each, and a server that serves on."""
+import gzip
 import json
 import socket
 
@@ -139,3 +140,19 @@ def test_unknown_paths_and_methods(server):
 def test_expect_100_continue_is_answered(server):
     head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 60\r\nExpect: 100-continue\r\n\r\n"
     assert b" 100 " in raw(server, head)
+
+
+def test_an_encoded_body_is_415_with_the_cure(server):
+    error = refuse(server, "/v1/completions", 415, content=gzip.compress(b'{"prompt": "x"}'), headers={"Content-Encoding": "gzip"})
+    assert "Content-Encoding" in error["message"] and "uncompressed" in error["message"]
+    assert error["code"] == "unsupported_content_encoding"
+
+
+def test_what_is_not_built_is_refused_by_name(server):
+    for field, value in (("modalities", ["text", "audio"]), ("function_call", {"name": "look"})):
+        error = refuse(server, "/v1/chat/completions", 400, body=CHAT | {field: value})
+        assert error["code"] == "unsupported" and error["param"] == field
+
+
+def test_an_empty_line_before_a_request_is_ignored(server):
+    assert b" 200 " in raw(server, b"\r\nGET /health HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -54,6 +54,8 @@ def test_continuous_usage_counts_every_token(server):
     assert counts == sorted(counts)
     assert counts[-1] == 9
     assert {1, 5, 9} <= set(counts)  # one chunk per token, or at least its count
+    assert "prompt_tokens_details" not in chunks[0]["usage"]  # not known before the end
+    assert "cached_tokens" in chunks[-1]["usage"]["prompt_tokens_details"]
 
 
 def test_every_choice_of_a_stream_ends_once(server):
