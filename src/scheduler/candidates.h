@@ -32,8 +32,8 @@ struct CandidateRules {
   int32_t token_budget = 512;  // tokens of a step, decodes included; decodes alone may exceed it
   // Shares of the accelerator's blocks, in percent, 0 <= below <= above <= 100. The gap between
   // them keeps sequences from moving back and forth.
-  int32_t offload_below = 25;  // fewer free: best-effort decodes are offloaded; 100: always
-  int32_t onload_above = 50;   // still so many free afterwards: a parked one comes back; 100: never
+  int32_t offload_below = 5;  // fewer free: best-effort decodes are offloaded; 100: always
+  int32_t onload_above = 10;  // still so many free afterwards: a parked one comes back; 100: never
 };
 
 struct Candidate {

@@ -66,29 +66,31 @@ AdmissionVerdict SloAdmission::decide(const AdmissionView& view, const Admission
     return verdict;
   }
   verdict.answer = AdmissionAnswer::kRefuse;
-  if (missing_places(view, ask) > 0) {
-    verdict.reason = RefusalReason::kPlaces;
-    return refuse(view, ask, verdict);
-  }
-  if (missing_blocks(view, ask) > 0) {
-    verdict.reason = RefusalReason::kBlocks;
-    return refuse(view, ask, verdict);
-  }
   const Limits limits = limits_for(view, ask);
+  const Nanos waited = std::max(view.now - ask.arrived, Nanos{0});  // the view may be older
+  const Nanos left = ask.ttft == kNone ? kNone : planned(ask.ttft) - waited;
+  const int64_t places = missing_places(view, ask);
+  const int64_t blocks = missing_blocks(view, ask);
+  // Until answers that end have left the places and blocks that are missing.
+  const Nanos wait =
+      places > 0 || blocks > 0 ? wait_for_room(view, limits, blocks, places) : Nanos{0};
+  if (wait > Nanos{0} && (left == kNone || wait > left)) {
+    verdict.reason = places > 0 ? RefusalReason::kPlaces : RefusalReason::kBlocks;
+    return refuse(view, ask, verdict);
+  }
   verdict.step_time = grown_step(view, ask);
   if (verdict.step_time > limits.tpot) {
     verdict.reason = RefusalReason::kTokenTime;
     return refuse(view, ask, verdict);
   }
-  const Nanos waited = std::max(view.now - ask.arrived, Nanos{0});  // the view may be older
-  const Nanos left = ask.ttft == kNone ? kNone : planned(ask.ttft) - waited;
   verdict.reason = RefusalReason::kFirstToken;
-  if (const Nanos soonest = soonest_first_token(view, ask, limits);
+  if (const Nanos soonest = later(soonest_first_token(view, ask, limits), wait);
       left < kNone && soonest > left + left / kNearTarget) {
     verdict.ttft = later(soonest, waited);
     return refuse(view, ask, verdict);
   }
-  const Walked walked = walk(view, ask, limits);
+  Walked walked = walk(view, ask, limits);
+  walked.first_token = later(walked.first_token, wait);
   verdict.ttft = later(walked.first_token, waited);
   if (walked.first_token > left) {
     return refuse(view, ask, verdict);
@@ -390,26 +392,43 @@ SloAdmission::Alone SloAdmission::alone(const AdmissionView& view, const Admissi
   return {.first_token = replay.end_of(step), .step_time = model_.step_time(grown)};
 }
 
-// When so many blocks and places are free again, as answers end.
-Nanos SloAdmission::until_freed(const AdmissionView& view, int64_t blocks, int64_t places) const {
+SloAdmission::Freed SloAdmission::steps_until_freed(const AdmissionView& view, int64_t blocks,
+                                                    int64_t places) const {
   std::vector<std::pair<double, int64_t>> ends;
   ends.reserve(view.decodes.size());
   for (const AdmittedDecode& decode : view.decodes) {
     ends.emplace_back(lengths_.rest(decode.output_tokens, decode.max_tokens), decode.held_blocks);
   }
   std::ranges::sort(ends);
-  double steps =
-      ends.empty() ? lengths_.rest(0, std::numeric_limits<int32_t>::max()) : ends.back().first;
   for (const auto& [rest, held] : ends) {
     blocks -= held;
     --places;
     if (blocks <= 0 && places <= 0) {
-      steps = rest;
-      break;
+      return {.steps = rest, .enough = true};
     }
   }
+  return {.steps = ends.empty() ? lengths_.rest(0, std::numeric_limits<int32_t>::max())
+                                : ends.back().first,
+          .enough = false};
+}
+
+// When so many blocks and places are free again, as answers end.
+Nanos SloAdmission::until_freed(const AdmissionView& view, int64_t blocks, int64_t places) const {
+  const double steps = steps_until_freed(view, blocks, places).steps;
   const auto step = static_cast<double>(model_.step_time(sums_.grown).count());
   return std::min(Nanos{static_cast<int64_t>(std::min(steps * step, 1e15))}, kLongestRetry);
+}
+
+Nanos SloAdmission::wait_for_room(const AdmissionView& view, const Limits& limits, int64_t blocks,
+                                  int64_t places) const {
+  const Freed freed = steps_until_freed(view, blocks, places);
+  latency::StepShape full = sums_.grown;
+  full.prefill_rows = std::max(limits.step_tokens - static_cast<int32_t>(full.rows()), 1);
+  full.prefill_slices = 1;
+  const Nanos step =
+      std::max(model_.step_time(sums_.grown), std::min(limits.step, model_.step_time(full)));
+  const double nanos = freed.steps * static_cast<double>(step.count());
+  return !freed.enough || nanos > 1e15 ? kNone : Nanos{static_cast<int64_t>(nanos)};
 }
 
 // Until what was missing may be there. Needs a verdict with one of the reasons that pass.

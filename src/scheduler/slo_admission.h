@@ -136,7 +136,16 @@ class SloAdmission final : public Admission {
     Nanos step_time{0};  // of its last tokens
   };
   [[nodiscard]] Alone alone(const AdmissionView& view, const AdmissionAsk& ask) const;
+  struct Freed {
+    double steps = 0;     // until the last of the running answers that are needed has ended
+    bool enough = false;  // false: all running answers together free too little
+  };
+  [[nodiscard]] Freed steps_until_freed(const AdmissionView& view, int64_t blocks,
+                                        int64_t places) const;
   [[nodiscard]] Nanos until_freed(const AdmissionView& view, int64_t blocks, int64_t places) const;
+  // The same at the pace of steps that prompts fill; kNone: running answers free too little.
+  [[nodiscard]] Nanos wait_for_room(const AdmissionView& view, const Limits& limits, int64_t blocks,
+                                    int64_t places) const;
 
   const AdmissionRules rules_;
   const latency::StepTimeModel& model_;

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "model/make.h"
+#include "scheduler/policies/piggyback.h"
 #include "sim/simulate.h"
 
 namespace tandem::sim {
@@ -174,7 +175,9 @@ TEST(SeveralEngines, RepeatAndDoNotDependOnTheOrderOfTheList) {
 // The host attends for offloaded sequences most of the time, and products on the host
 // read its memory nearly all the time.
 TEST(SeveralEngines, ASharedHostSlowsBothDown) {
-  const EngineSetup gpu = with_host(engine_of("gpu", "a100", "overlap"), 5e9);
+  EngineSetup gpu = with_host(engine_of("gpu", "a100", "overlap"), 5e9);
+  gpu.options.node.policy_options[kOffloadBelow] = 25;
+  gpu.options.node.policy_options[kOnloadAbove] = 50;
   EngineSetup cpu = engine_of("cpu", "xeon-6342", "accel_only");
   Stream decode = kBulk;  // steps of a single sequence are the same however long they take
   decode.requests = 1;

@@ -287,7 +287,7 @@ constexpr std::array<const PolicyOption*, 7> kSarathiPpOptions = {
     &kFairTenants,          &kOffloadBelow, &kOnloadAbove};
 
 Result<HyGenOptions> hygen_options(const PolicyOptions& options) {
-  ASSIGN_OR_RETURN(const PiggybackOptions shared, piggyback_options(options));
+  const PiggybackOptions shared = piggyback_options(options);
   if (options[kDeadlineFirst] == 1 && options[kPsmUtility] > 0) {
     return invalid_argument(
         "--deadline-first and --psm-utility are two orders of best effort: give one of them",

@@ -69,8 +69,8 @@ struct HyGenOptions {
   bool budget_flex_only = false;     // online prompts may exceed step_budget
   int32_t token_budget = 512;        // of a step; decodes alone may exceed it
   int32_t flex_blocks = 100;         // percent of the blocks, of offline requests
-  int32_t offload_below = 25;        // as of CandidateRules
-  int32_t onload_above = 50;
+  int32_t offload_below = 5;         // as of CandidateRules
+  int32_t onload_above = 10;
   int32_t psm_utility = 0;      // as of PsmOrder; 0: first come, first served, or
   bool deadline_first = false;  // whose target for the first token ends first
   bool fair_tenants = false;    // of online requests: VtcOrder, not first come, first served

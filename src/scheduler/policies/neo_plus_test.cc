@@ -111,6 +111,25 @@ TEST_F(NeoPlus, APromptThatWaitsIsNotMadeLateByLanes) {
   EXPECT_EQ(mode_with_due(std::chrono::microseconds(7270)), StepMode::kGroups);
 }
 
+// The chat finds no blocks until the resident chats end, the sooner the shorter steps are.
+TEST_F(NeoPlus, NoBestEffortPromptGoesToTheHostWhileALatencySensitivePromptWaitsForBlocks) {
+  Scene scene{.running = {decode(1, 160), decode(2, 160)},
+              .waiting = {prompt(21, 100), best_effort(prompt(22, 100))}};
+  scene.budget.total_blocks = 25;
+  scene.budget.free_blocks = 5;
+  scene.budget.staging_blocks = 32;
+  for (const bool overlaps : {false, true}) {
+    NeoPolicy& policy = overlaps ? NeoScene::made(10, testing::kPlus, kApexPlus) : made(10);
+    EXPECT_THAT(policy.plan(scene.view()).admit, IsEmpty());
+    Scene roomy = scene;
+    roomy.budget.total_blocks = 32;
+    roomy.budget.free_blocks = 12;
+    const StepPlan plan = policy.plan(roomy.view());
+    EXPECT_THAT(ids(plan.admit), ElementsAre(21, 22));
+    EXPECT_THAT(ids(plan.straight_to_host), ElementsAre(22));
+  }
+}
+
 // A step has 64 rows, of which it keeps one for a token under way, so a prompt of 64 tokens cannot
 // go straight to the host. A resident was sent away to make room for it, and must not return before
 // it begins, or the two plans would take turns for ever.

@@ -301,7 +301,9 @@ void NeoStep::admit_latency_sensitive() {
     const int32_t rows = draft_.builder().tokens_left();
     begins = begins && waiting.service_class == kLs && rows > 0;
     const int32_t tokens = begins ? tokens_of(waiting, rows) : 0;
-    begins = tokens >= 1 && draft_.admit(waiting, tokens);
+    const bool may_begin = tokens >= 1;
+    begins = may_begin && draft_.admit(waiting, tokens);
+    first_token_waits_ = first_token_waits_ || (may_begin && !begins);
     count_first_token(waiting);
     if (begins) {
       count_begun(waiting, tokens);
@@ -309,9 +311,12 @@ void NeoStep::admit_latency_sensitive() {
   }
 }
 
-// Prompts that go straight to the host do not wait for room on the accelerator.
+// Prompts that go straight to the host do not wait for room on the accelerator. But they make steps
+// longer, and with them the time until answers end and leave their blocks to a latency-sensitive
+// prompt that waits for blocks.
 void NeoStep::collect_prompts() {
-  if (draft_.builder().preempts() || (draft_.planner().refused() && !stages_prompts())) {
+  if (draft_.builder().preempts() || first_token_waits_ ||
+      (draft_.planner().refused() && !stages_prompts())) {
     return;
   }
   for (const SequenceView& waiting : view_.waiting) {

@@ -198,11 +198,12 @@ class NeoStep {
   const Nanos step_limit_;
   NeoMemory& memory_;
   StepDraft draft_;
-  int64_t host_limit_ = 0;   // blocks that the host may hold when a prompt begins
-  int64_t host_used_ = 0;    // that it holds, or will when prompts bound for it are done
-  int64_t leaving_ = 0;      // blocks of prompts bound for the host, on the accelerator
-  RoomAhead kept_for_head_;  // for the prompt that waits for room
-  bool sends_away_ = false;  // others leave to make it
+  int64_t host_limit_ = 0;          // blocks that the host may hold when a prompt begins
+  int64_t host_used_ = 0;           // that it holds, or will when prompts bound for it are done
+  int64_t leaving_ = 0;             // blocks of prompts bound for the host, on the accelerator
+  RoomAhead kept_for_head_;         // for the prompt that waits for room
+  bool sends_away_ = false;         // others leave to make it
+  bool first_token_waits_ = false;  // a latency-sensitive prompt found no room
   std::vector<Prompt> prompts_;
   int32_t prompt_rows_ = 0;
   int32_t prompt_logits_ = 0;

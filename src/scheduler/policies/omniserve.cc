@@ -92,7 +92,7 @@ constexpr std::array<const PolicyOption*, 6> kOmniserveOptions = {
     &kPatienceSteps,        &kHostLimitSteps, &kPublishedBestEffort};
 
 Result<PolicyParts> make(const PolicyOptions& options, const Beliefs& beliefs) {
-  ASSIGN_OR_RETURN(const PiggybackOptions shared, piggyback_options(options));
+  const PiggybackOptions shared = piggyback_options(options);
   auto policy = std::make_unique<OmniServePolicy>(
       OmniServeOptions{.token_budget = shared.token_budget,
                        .offload_below = shared.offload_below,

@@ -72,8 +72,8 @@ struct OmniServeOptions {
   // added.
   int32_t token_budget = 512;
   // Shares of the accelerator's blocks in percent, as for piggyback.
-  int32_t offload_below = 25;
-  int32_t onload_above = 50;
+  int32_t offload_below = 5;
+  int32_t onload_above = 10;
   int32_t patience_steps = 64;  // > 0
   // Steps in a row in which the host must be the limit before best effort stops going there, if the
   // host's times are known; 0: never.

@@ -1,7 +1,6 @@
 #include "scheduler/policies/piggyback.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -21,7 +20,7 @@ constinit const PolicyOption kPiggybackTokenBudget{
 constinit const PolicyOption kOffloadBelow{
     .name = "offload-below",
     .unit = "percent",
-    .default_value = 25,
+    .default_value = 5,
     .min = 0,
     .max = 100,
     .help =
@@ -30,12 +29,12 @@ constinit const PolicyOption kOffloadBelow{
 constinit const PolicyOption kOnloadAbove{
     .name = "onload-above",
     .unit = "percent",
-    .default_value = 50,
+    .default_value = 10,
     .min = 0,
     .max = 100,
     .help =
         "an offloaded decode moves back if that leaves at least this percentage of the KV "
-        "blocks free; 100: never"};
+        "blocks free, or that of --offload-below if it is more; 100: never"};
 
 namespace {
 
@@ -53,8 +52,8 @@ std::unique_ptr<Binder> make_join_binder() {
 
 template <const PolicyDescriptor& kDescriptor, MakeCandidate kMake, class JoinBinder>
 Result<PolicyParts> make(const PolicyOptions& options, const Beliefs& beliefs) {
-  ASSIGN_OR_RETURN(const PiggybackOptions values, piggyback_options(options));
-  return PolicyParts{.step = std::make_unique<PiggybackPolicy>(values, kDescriptor, kMake, beliefs),
+  return PolicyParts{.step = std::make_unique<PiggybackPolicy>(piggyback_options(options),
+                                                               kDescriptor, kMake, beliefs),
                      .make_binder = make_join_binder<JoinBinder>,
                      .admission = nullptr};
 }
@@ -81,16 +80,11 @@ constinit const PolicyDescriptor kLanes =
     describe("lanes", "as piggyback; steps have two lanes, which wait for their offloaded tokens",
              make<kLanes, make_lanes, WaitBinder>);
 
-Result<PiggybackOptions> piggyback_options(const PolicyOptions& options) {
-  const PiggybackOptions values{.token_budget = options[kPiggybackTokenBudget],
-                                .offload_below = options[kOffloadBelow],
-                                .onload_above = options[kOnloadAbove]};
-  if (values.offload_below > values.onload_above) {
-    return invalid_argument(fmt::format("--offload-below {} must not be above --onload-above {}",
-                                        values.offload_below, values.onload_above),
-                            "offload-below");
-  }
-  return values;
+PiggybackOptions piggyback_options(const PolicyOptions& options) {
+  const int32_t offload_below = options[kOffloadBelow];
+  return {.token_budget = options[kPiggybackTokenBudget],
+          .offload_below = offload_below,
+          .onload_above = std::max(offload_below, options[kOnloadAbove])};
 }
 
 PiggybackPolicy::PiggybackPolicy(const PiggybackOptions& options,

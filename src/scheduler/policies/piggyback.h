@@ -25,8 +25,8 @@ extern const PolicyOption kOffloadBelow;
 extern const PolicyOption kOnloadAbove;
 
 using PiggybackOptions = CandidateRules;
-// The values of the three options. Error: offload_below above onload_above.
-Result<PiggybackOptions> piggyback_options(const PolicyOptions& options);
+// The values of the three options; onload_above is at least offload_below.
+PiggybackOptions piggyback_options(const PolicyOptions& options);
 
 using MakeCandidate = Candidate (*)(const SystemView& view, const Beliefs& beliefs,
                                     const CandidateRules& rules);

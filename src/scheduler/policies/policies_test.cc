@@ -173,10 +173,14 @@ TEST(Registry, OptionsOutOfTheirRangesAndStepTimesThatLackAreRefused) {
     }
     EXPECT_EQ(make_policy(policy->name, {}, {}).ok(), !policy->traits.needs_step_times);
   }
-  PolicyOptions crossed;
-  crossed[kOffloadBelow] = 60;
-  crossed[kOnloadAbove] = 50;
-  EXPECT_EQ(make_policy(kPiggyback.name, crossed, {}).error().param, "offload-below");
+}
+
+TEST(Registry, SequencesMoveBackOnlyAboveTheShareBelowWhichTheyLeave) {
+  PolicyOptions options;
+  options[kOffloadBelow] = 60;
+  EXPECT_EQ(piggyback_options(options).onload_above, 60);
+  options[kOnloadAbove] = 70;
+  EXPECT_EQ(piggyback_options(options).onload_above, 70);
 }
 
 TEST(Registry, WithoutStepTimesThePoliciesThatNeedNoneAreNamed) {
