@@ -1,7 +1,6 @@
 #include "sim/engine_choice.h"
 
 #include <algorithm>
-#include <tuple>
 
 #include "base/check.h"
 
@@ -27,30 +26,38 @@ std::vector<size_t> engines_of(const loadgen::RequestGroup& group,
 }
 
 EngineChoice::EngineChoice(const std::vector<EngineTarget>& engines,
-                           const std::vector<loadgen::RequestGroup>& groups)
-    : queues_(engines.size()) {
+                           const std::vector<loadgen::RequestGroup>& groups) {
+  for (const EngineTarget& engine : engines) {
+    queues_.push_back({.speed = engine.speed});
+  }
   for (const loadgen::RequestGroup& group : groups) {
     candidates_.push_back(engines_of(group, engines));
     CHECK(!candidates_.back().empty(), "no engine takes '{}'", group.name);
   }
 }
 
-size_t EngineChoice::choose(int32_t group) const {
-  return *std::ranges::min_element(
-      candidates_[static_cast<size_t>(group)], {}, [this](size_t engine) {
-        return std::tuple(queues_[engine].prompt_tokens, queues_[engine].requests);
-      });
+Nanos EngineChoice::Queue::end_of(const RequestSize& size) const {
+  return speed.prompt_token * (open.prompt_tokens + size.prompt_tokens) +
+         speed.full_decode * open.output_tokens + speed.sole_decode * size.output_tokens;
 }
 
-void EngineChoice::sent(size_t engine, int64_t prompt_tokens) {
-  queues_[engine].prompt_tokens += prompt_tokens;
-  ++queues_[engine].requests;
+std::vector<size_t> EngineChoice::order(int32_t group, const RequestSize& size) const {
+  std::vector<size_t> order = candidates_[static_cast<size_t>(group)];
+  std::ranges::stable_sort(order, {}, [&](size_t engine) { return queues_[engine].end_of(size); });
+  return order;
 }
 
-void EngineChoice::began(size_t engine, int64_t prompt_tokens) {
-  queues_[engine].prompt_tokens -= prompt_tokens;
+void EngineChoice::accepted(size_t engine, const RequestSize& size) {
+  queues_[engine].open.prompt_tokens += size.prompt_tokens;
+  queues_[engine].open.output_tokens += size.output_tokens;
 }
 
-void EngineChoice::ended(size_t engine) { --queues_[engine].requests; }
+void EngineChoice::began(size_t engine, const RequestSize& size) {
+  queues_[engine].open.prompt_tokens -= size.prompt_tokens;
+}
+
+void EngineChoice::ended(size_t engine, const RequestSize& size) {
+  queues_[engine].open.output_tokens -= size.output_tokens;
+}
 
 }  // namespace tandem::sim

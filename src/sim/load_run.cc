@@ -17,6 +17,11 @@ void append_tokens(const workload::PromptPart& part, int32_t vocabulary,
   }
 }
 
+RequestSize size_of(const loadgen::RequestRecord& record) {
+  return {.prompt_tokens = record.planned_input_tokens,
+          .output_tokens = record.planned_output_tokens};
+}
+
 }  // namespace
 
 class LoadRun::Sink final : public TokenSink {
@@ -75,9 +80,14 @@ void LoadRun::on_time(int64_t what) {
   ask_next();
 }
 
-void LoadRun::choose_engine(loadgen::RequestRecord& record) const {
+std::vector<size_t> LoadRun::engines_for(const loadgen::RequestRecord& record) const {
+  return targets_.size() == 1 ? std::vector<size_t>{0}
+                              : choice_.order(record.group, size_of(record));
+}
+
+void LoadRun::set_engine(loadgen::RequestRecord& record, size_t engine) const {
   if (targets_.size() > 1) {
-    record.model = static_cast<int32_t>(choice_.choose(record.group));
+    record.model = static_cast<int32_t>(engine);
   }
 }
 
@@ -102,23 +112,34 @@ void LoadRun::send(int64_t index) {
   loadgen::RequestRecord& record = result_.records[static_cast<size_t>(index)];
   record.due_at = record.planned_at;
   record.sent_at = record.planned_at;
-  choose_engine(record);
-  const size_t engine = engine_of(record);
-  const Target& target = targets_[engine];
-  Request request = request_of(load_.requests[static_cast<size_t>(index)], target.vocabulary);
-  request.sink_tag = static_cast<uint64_t>(index);
-  const std::optional<Refusal> refused =
-      target.driver->submit(RequestId{index + 1}, std::move(request));
-  if (refused.has_value()) {
-    record.outcome = loadgen::Outcome::kFailed;
-    record.reason = refused->reason.empty() ? "refused" : refused->reason;
-    record.message = refused->error.message;
-    record.ended_at = now();
-    ++ended_;
-  } else {
-    record.outcome = loadgen::Outcome::kInterrupted;  // until it ends
-    choice_.sent(engine, record.planned_input_tokens);
+  const std::vector<size_t> engines = engines_for(record);
+  std::optional<Refusal> first_refusal;
+  for (const size_t engine : engines) {
+    const Target& target = targets_[engine];
+    Request request = request_of(load_.requests[static_cast<size_t>(index)], target.vocabulary);
+    request.sink_tag = static_cast<uint64_t>(index);
+    set_engine(record, engine);
+    std::optional<Refusal> refused =
+        target.driver->submit(RequestId{index + 1}, std::move(request));
+    if (!refused.has_value()) {
+      record.outcome = loadgen::Outcome::kInterrupted;  // until it ends
+      choice_.accepted(engine, size_of(record));
+      return;
+    }
+    if (!first_refusal.has_value()) {
+      first_refusal = std::move(refused);
+    }
   }
+  set_engine(record, engines.front());
+  refuse(record, *first_refusal);
+}
+
+void LoadRun::refuse(loadgen::RequestRecord& record, const Refusal& refused) {
+  record.outcome = loadgen::Outcome::kFailed;
+  record.reason = refused.reason.empty() ? "refused" : refused.reason;
+  record.message = refused.error.message;
+  record.ended_at = now();
+  ++ended_;
 }
 
 void LoadRun::take_event(const TokenEvent& event) {
@@ -128,7 +149,7 @@ void LoadRun::take_event(const TokenEvent& event) {
   loadgen::RequestRecord& record = result_.records[static_cast<size_t>(event.tag)];
   const bool is_end = event.kind == TokenEvent::Kind::kFinish;
   if (record.chunk_times.empty() && (is_end || event.kind == TokenEvent::Kind::kToken)) {
-    choice_.began(engine_of(record), record.planned_input_tokens);
+    choice_.began(engine_of(record), size_of(record));
   }
   if (event.kind == TokenEvent::Kind::kToken) {
     record.chunk_times.push_back(now());
@@ -137,7 +158,7 @@ void LoadRun::take_event(const TokenEvent& event) {
   if (!is_end) {
     return;
   }
-  choice_.ended(engine_of(record));
+  choice_.ended(engine_of(record), size_of(record));
   const FinishInfo& finish = *event.finish;
   record.finish_at = now();
   record.ended_at = now();
@@ -160,7 +181,7 @@ loadgen::RunResult LoadRun::take() {
   result_.duration = Nanos{0};
   for (loadgen::RequestRecord& record : result_.records) {
     if (record.outcome == loadgen::Outcome::kNotSent) {
-      choose_engine(record);  // it counts as planned for that engine
+      set_engine(record, engines_for(record).front());  // it counts as planned for that engine
     }
     if (record.outcome == loadgen::Outcome::kInterrupted) {
       record.ended_at = now();

@@ -38,14 +38,18 @@ class LoadRun final : public VirtualTime::Actor {
  private:
   class Sink;
   void ask_next();
+  // To the engines that take it, the best one first, until an engine accepts it.
   void send(int64_t index);
+  // The engines to offer a planned request to, the best one first.
+  [[nodiscard]] std::vector<size_t> engines_for(const loadgen::RequestRecord& record) const;
+  void refuse(loadgen::RequestRecord& record, const Refusal& refused);
   void take_event(const TokenEvent& event);
   [[nodiscard]] Request request_of(const loadgen::LoadRequest& planned, int32_t vocabulary) const;
-  // The engine that a request went to.
+  // The engine that a request was offered to last, or that refused it first if all engines refuse.
   [[nodiscard]] size_t engine_of(const loadgen::RequestRecord& record) const {
     return targets_.size() > 1 ? static_cast<size_t>(record.model) : 0;
   }
-  void choose_engine(loadgen::RequestRecord& record) const;
+  void set_engine(loadgen::RequestRecord& record, size_t engine) const;
 
   VirtualTime& time_;
   const std::vector<Target> targets_;

@@ -204,7 +204,7 @@ TEST(SeveralEngines, AloneOnASharedHostAnEngineIsNotSlower) {
 }
 
 // Two equal engines share what is sent to neither of them by name.
-TEST(SeveralEngines, RequestsGoWhereFewestPromptTokensWait) {
+TEST(SeveralEngines, EqualEnginesShareRequests) {
   const EngineSetup first = engine_of("one", "a100", "sarathi");
   const EngineSetup other = engine_of("other", "a100", "sarathi");
   Stream anywhere = kChat;
@@ -217,6 +217,47 @@ TEST(SeveralEngines, RequestsGoWhereFewestPromptTokensWait) {
   EXPECT_GE(of_one, 15);
   EXPECT_LE(of_one, 25);
   EXPECT_LT(end_of(both.run, 0), end_of(alone(first, load).run, 0));
+}
+
+// The order of the engines by name is not their order by speed.
+TEST(SeveralEngines, AnEngineThatRefusesPassesRequestsOn) {
+  Stream chat = kChat;
+  chat.engine = "";
+  loadgen::Load load = load_of(chat);
+  load.models = {"one", "other"};
+  load.groups.front().slo = {.ttft = TtftRule{.base = std::chrono::seconds(1)},
+                             .tpot = std::chrono::milliseconds(50)};
+  const EngineSetup gpu = engine_of("gpu", "a100", "omniserve");
+  for (const char* name : {"cpu", "zcpu"}) {
+    const SeveralSimulated both = run({gpu, engine_of(name, "xeon-6342", "omniserve")}, load);
+    EXPECT_EQ(tokens_of(both.run, 0), tokens_of(alone(gpu, load).run, 0)) << name;
+  }
+  // A gpu whose sequences are too short for these requests refuses them all.
+  EngineSetup small = gpu;
+  small.options.node.max_model_len = 512;
+  const EngineSetup other = engine_of("other", "a100", "omniserve");
+  const SeveralSimulated passed = run({small, other}, load);
+  EXPECT_EQ(tokens_of(passed.run, 0), tokens_of(alone(other, load).run, 0));
+  for (const loadgen::RequestRecord& record : passed.run.records) {
+    EXPECT_EQ(record.model, 1);
+  }
+}
+
+TEST(SeveralEngines, ARequestThatAllEnginesRefuseIsRefusedByTheFirstChoice) {
+  Stream chat = kChat;
+  chat.engine = "";
+  chat.input = 5000;
+  loadgen::Load load = load_of(chat);
+  load.models = {"one", "other"};
+  EngineSetup fast = engine_of("zfast", "a100", "sarathi");
+  fast.options.node.max_model_len = 3072;
+  const SeveralSimulated both = run({engine_of("cpu", "xeon-6342", "sarathi"), fast}, load);
+  for (const loadgen::RequestRecord& record : both.run.records) {
+    EXPECT_EQ(record.outcome, loadgen::Outcome::kFailed);
+    EXPECT_EQ(record.reason, "too_long");
+    EXPECT_THAT(record.message, HasSubstr("3072"));
+    EXPECT_EQ(record.model, 1);
+  }
 }
 
 TEST(SeveralEngines, AnErrorNamesTheEngine) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "base/check.h"
@@ -16,6 +17,20 @@ Nanos time_over(double bytes_per_second, int64_t bytes) {
   return bytes_per_second > 0
              ? Nanos{static_cast<int64_t>(static_cast<double>(bytes) * 1e9 / bytes_per_second)}
              : Nanos{0};
+}
+
+bool is_remote(const SimHostSpec& host) { return host.link_bytes > 0 || host.latency > Nanos{0}; }
+
+// A step waits for the attention of all its sequences, so a much slower host would delay it.
+HostTurn turn_of(const SimHostSpec& host, const std::vector<SimHostSpec>& hosts) {
+  const bool remote = is_remote(host);
+  double fastest = 0;
+  for (const SimHostSpec& other : hosts) {
+    fastest = std::max(fastest, is_remote(other) == remote ? other.bytes_per_second : 0);
+  }
+  const bool slow = host.bytes_per_second < fastest / 2;
+  return remote ? (slow ? HostTurn::kSlowRemote : HostTurn::kRemote)
+                : (slow ? HostTurn::kSlowLocal : HostTurn::kLocal);
 }
 
 }  // namespace
@@ -53,6 +68,7 @@ SimHosts::SimHosts(VirtualTime& time, const std::vector<SimHostSpec>& hosts,
   CHECK(!hosts.empty(), "attention without a host");
   for (const SimHostSpec& host : hosts) {
     hosts_.emplace_back().spec = host;
+    hosts_.back().turn = turn_of(host, hosts);
   }
 }
 
@@ -68,25 +84,34 @@ size_t SimHosts::host_of(const HopTask& task) {
   if (hosts_.size() == 1) {
     return 0;
   }
-  const auto known = places_.find(task.sequence);
-  Place& own = known != places_.end() ? known->second : place(task.sequence);
   const kernels::KvLayout& layout = spec_.layout;
   const int64_t bytes = (task.position + int64_t{1}) * layout.layers * 2 * layout.kv_heads *
                         layout.padded_head_dim * element_bytes(layout.type);
+  const auto known = places_.find(task.sequence);
+  Place& own = known != places_.end() ? known->second : place(task.sequence, bytes);
   hosts_[own.host].held_bytes += bytes - own.bytes;
   own.bytes = bytes;
   return own.host;
 }
 
-SimHosts::Place& SimHosts::place(SequenceId sequence) {
+SimHosts::Place& SimHosts::place(SequenceId sequence, int64_t bytes) {
   std::erase_if(places_, [this](const auto& entry) {
     const bool gone = stays_ && !stays_(entry.first);
     hosts_[entry.second.host].held_bytes -= gone ? entry.second.bytes : 0;
     return gone;
   });
-  const auto free_bytes = [](const Host& host) { return host.spec.kv_bytes - host.held_bytes; };
-  const auto roomiest = std::ranges::max_element(hosts_, {}, free_bytes);
-  return places_[sequence] = {.host = static_cast<size_t>(roomiest - hosts_.begin()), .bytes = 0};
+  return places_[sequence] = {.host = choose_host(bytes), .bytes = 0};
+}
+
+size_t SimHosts::choose_host(int64_t bytes) const {
+  const auto rank = [bytes](const Host& host) {
+    const int64_t free_bytes = host.spec.kv_bytes - host.held_bytes;
+    const double seconds =
+        static_cast<double>(host.held_bytes + bytes) / host.spec.bytes_per_second;
+    return free_bytes < bytes ? std::tuple(true, HostTurn::kLocal, -static_cast<double>(free_bytes))
+                              : std::tuple(false, host.turn, seconds);
+  };
+  return static_cast<size_t>(std::ranges::min_element(hosts_, {}, rank) - hosts_.begin());
 }
 
 Nanos SimHosts::paced(Nanos time) const {

@@ -2,9 +2,14 @@
 // first served, with workers who pay for each task beside each other, and may have a link of its
 // own. Computes nothing. One thread.
 //
-// The KV of a sequence lies on one host: that with the most free memory when its first task comes.
-// It stays there, also while the sequence has no task. Which KV is gone is asked (set_stays) when a
-// sequence comes that has no host: a sequence that leaves and comes back before has its old place.
+// The KV of a sequence lies on one host, which is chosen when its first task comes. Hosts are
+// filled in turns (HostTurn): local hosts, which have no link of their own, before remote hosts
+// (OmniServe 4), and within each distance fast hosts before hosts of less than half the bandwidth
+// of the fastest. Of several hosts of a turn with room for the sequence, the host whose KV, the
+// sequence's included, is read in the least time is chosen, then the first listed. If no host has
+// room, the host with the most free memory is chosen. The KV stays there, also while the sequence
+// has no task. Which KV is gone is asked (set_stays) when a sequence comes that has no host: a
+// sequence that leaves and comes back before has its old place.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +33,9 @@ struct SimHostSpec {
   double link_bytes = 0;  // per second and direction, of a link to the first machine; 0: no bound
   Nanos latency{0};       // of that link, each way
 };
+
+// When a host gets sequences: once the hosts of earlier turns have no room.
+enum class HostTurn : uint8_t { kLocal, kSlowLocal, kRemote, kSlowRemote };
 
 // Hosts over which the KV of every sequence is spread, as one: they read side by side, so each
 // holds a part in proportion to its rate; each gets the whole query over its link.
@@ -76,6 +84,7 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
   };
   struct Host {
     SimHostSpec spec;
+    HostTurn turn = HostTurn::kLocal;
     Nanos free_at{0};
     Nanos link_out_free_at{0};
     Nanos link_back_free_at{0};
@@ -90,8 +99,9 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
   void on_time(int64_t what) override;  // the number of a host
   [[nodiscard]] int64_t bytes_of(const piggyback::HopTask& task) const;
   size_t host_of(const piggyback::HopTask& task);
-  // Chooses a host for a sequence that has none.
-  Place& place(SequenceId sequence);
+  // Chooses a host for a sequence that has none, and whose KV has so many bytes.
+  Place& place(SequenceId sequence, int64_t bytes);
+  [[nodiscard]] size_t choose_host(int64_t bytes) const;
   void serve(const piggyback::HopTask& task, size_t number);
   void finish_shared(int64_t number, Nanos began);
   // The answer of a task whose work is done at `done`.

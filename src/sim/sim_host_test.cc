@@ -97,59 +97,84 @@ TEST_F(SimHostsTest, WhatIsWithdrawnFailsAtOnceAndOnce) {
   EXPECT_EQ(host->waiting(), 0);
 }
 
-TEST_F(SimHostsTest, ASequenceStaysOnTheHostThatHadTheMostRoom) {
-  SimHostSpec small = local();
-  small.kv_bytes = 10'000'000;  // 1220 tokens of two layers
-  SimHostSpec large = local();
-  large.kv_bytes = 30'000'000;
-  const auto host = make({}, {small, large});
-  std::vector<HopTask> tasks;
-  for (int32_t slot = 0; slot < 4; ++slot) {
-    tasks.push_back(task_of(slot, 1000));
-    tasks.back().sequence = SequenceId{100 + slot};
+class SimHostChoiceTest : public SimHostsTest {
+ protected:
+  // Of a sequence of 8.2 MB unless `context` says otherwise.
+  int32_t host_of(SimHosts& hosts, int64_t sequence, int32_t context = 1000) {
+    HopTask task = task_of(0, context);
+    task.sequence = SequenceId{sequence};
+    hosts.submit(std::vector<HopTask>{task});
+    return run(hosts).front().worker;
   }
-  tasks.push_back(tasks.front());
-  tasks.back().layer = 1;
-  host->submit(tasks);
-  std::vector<int32_t> servers(4);
-  for (const HopAnswer& answer : run(*host)) {
-    servers[static_cast<size_t>(answer.hop.slot)] = answer.worker;
+  std::vector<int32_t> hosts_of(SimHosts& hosts, int64_t sequences) {
+    std::vector<int32_t> chosen;
+    for (int64_t sequence = 1; sequence <= sequences; ++sequence) {
+      chosen.push_back(host_of(hosts, sequence));
+    }
+    return chosen;
   }
-  // 30, 21.8 and 13.6 MB are more than 10; 5.4 MB are not.
-  EXPECT_THAT(servers, ElementsAre(1, 1, 1, 0));
-  EXPECT_EQ(host->counts().tasks, 5);
-  const auto server_of = [&](int64_t sequence, int32_t slot) {
-    HopTask next = task_of(slot, 10);
-    next.sequence = SequenceId{sequence};
-    host->submit(std::vector<HopTask>{next});
-    return run(*host).front().worker;
-  };
-  // Also while it has no slot, or another one. Another sequence in its slot is placed where there
-  // is room: 5.4 MB of the large one's memory, 1.8 MB of the small one's.
-  EXPECT_EQ(server_of(200, 3), 1);
-  EXPECT_EQ(server_of(103, 7), 0);
+  static SimHostSpec sized(int64_t kv_bytes) {
+    SimHostSpec host = local();
+    host.kv_bytes = kv_bytes;
+    return host;
+  }
+  static SimHostSpec remote(int64_t kv_bytes) {
+    SimHostSpec host = sized(kv_bytes);
+    host.latency = microseconds(1);
+    return host;
+  }
+};
+
+TEST_F(SimHostChoiceTest, LocalHostsAreFilledBeforeRemoteHosts) {
+  const auto hosts = make({}, {remote(60'000'000), sized(20'000'000), remote(60'000'000)});
+  EXPECT_THAT(hosts_of(*hosts, 6), ElementsAre(1, 1, 0, 2, 0, 2));
 }
 
-TEST_F(SimHostsTest, KvThatIsGoneLeavesRoom) {
-  SimHostSpec small = local();
-  small.kv_bytes = 10'000'000;  // 1220 tokens of two layers
-  SimHostSpec large = local();
-  large.kv_bytes = 15'000'000;
-  const auto host = make({}, {small, large});
+TEST_F(SimHostChoiceTest, EqualHostsShareSequencesWhateverTheirMemory) {
+  const auto hosts = make({}, {sized(100'000'000), sized(60'000'000)});
+  EXPECT_THAT(hosts_of(*hosts, 4), ElementsAre(0, 1, 0, 1));
+}
+
+TEST_F(SimHostChoiceTest, AHostHasSequencesInProportionToItsBandwidth) {
+  SimHostSpec slow = sized(1'000'000'000);
+  slow.bytes_per_second = 60e9;
+  const auto hosts = make({}, {slow, sized(1'000'000'000)});
+  EXPECT_THAT(hosts_of(*hosts, 8), ElementsAre(1, 0, 1, 1, 0, 1, 0, 1));
+}
+
+TEST_F(SimHostChoiceTest, AMuchSlowerHostHasOnlyWhatFastHostsHaveNoRoomFor) {
+  SimHostSpec slow = sized(60'000'000);
+  slow.bytes_per_second = 49e9;
+  SimHostSpec slow_remote = remote(60'000'000);
+  slow_remote.bytes_per_second = 49e9;
+  const auto hosts = make({}, {slow_remote, remote(10'000'000), slow, sized(20'000'000)});
+  EXPECT_THAT(hosts_of(*hosts, 11), ElementsAre(3, 3, 2, 2, 2, 2, 2, 2, 2, 1, 0));
+}
+
+TEST_F(SimHostChoiceTest, IfNoHostHasRoomTheHostWithTheMostMemoryIsChosen) {
+  const auto hosts = make({}, {sized(10'000'000), remote(15'000'000)});
+  EXPECT_THAT(hosts_of(*hosts, 4), ElementsAre(0, 1, 1, 0));
+}
+
+TEST_F(SimHostChoiceTest, ASequenceStaysOnItsHost) {
+  const auto hosts = make({}, {sized(20'000'000), remote(60'000'000)});
+  EXPECT_THAT(hosts_of(*hosts, 3), ElementsAre(0, 0, 1));
+  EXPECT_EQ(host_of(*hosts, 2, 1500), 0) << "it grew";
+  EXPECT_EQ(host_of(*hosts, 3, 10), 1);
+  HopTask later = task_of(5, 1000, 1);  // another slot and layer
+  later.sequence = SequenceId{3};
+  hosts->submit(std::vector<HopTask>{later});
+  EXPECT_EQ(run(*hosts).front().worker, 1);
+}
+
+TEST_F(SimHostChoiceTest, KvThatIsGoneLeavesRoom) {
+  const auto hosts = make({}, {sized(10'000'000), remote(15'000'000)});
   SequenceId gone{-1};
-  host->set_stays([&](SequenceId id) { return id != gone; });
-  const auto server_of = [&](int64_t sequence) {
-    HopTask task = task_of(0, 1000);  // 8.2 MB
-    task.sequence = SequenceId{sequence};
-    host->submit(std::vector<HopTask>{task});
-    return run(*host).front().worker;
-  };
-  EXPECT_EQ(server_of(1), 1);
-  EXPECT_EQ(server_of(2), 0);
-  EXPECT_EQ(server_of(1), 1);
-  gone = SequenceId{2};
-  EXPECT_EQ(server_of(3), 0);  // where 10 MB are free beside 6.8
-  EXPECT_EQ(server_of(1), 1);
+  hosts->set_stays([&](SequenceId id) { return id != gone; });
+  EXPECT_THAT(hosts_of(*hosts, 2), ElementsAre(0, 1));
+  gone = SequenceId{1};
+  EXPECT_EQ(host_of(*hosts, 3), 0);
+  EXPECT_EQ(host_of(*hosts, 2), 1);
 }
 
 TEST_F(SimHostsTest, HostsWorkBesideEachOther) {

@@ -36,6 +36,7 @@ class Simulation {
   LoadRun& begin(const loadgen::Load& load);
 
   const std::vector<EngineSetup>& setups_;
+  std::vector<EngineTarget> targets_;
   std::vector<size_t> by_name_;  // numbers of engines; they begin in this order
   VirtualTime time_;
   std::map<size_t, std::unique_ptr<device::SharedBandwidth>> bandwidths_;  // by the host's engine
@@ -44,7 +45,7 @@ class Simulation {
 };
 
 Simulation::Simulation(const std::vector<EngineSetup>& engines)
-    : setups_(engines), by_name_(engines.size()) {
+    : setups_(engines), targets_(targets_of(engines)), by_name_(engines.size()) {
   std::iota(by_name_.begin(), by_name_.end(), size_t{0});
   std::ranges::sort(by_name_, {}, [&](size_t engine) { return engines[engine].name; });
   for (const EngineSetup& setup : engines) {
@@ -79,6 +80,14 @@ Status Simulation::plan() {
 Status Simulation::prepare() {
   for (const size_t engine : by_name_) {
     RETURN_IF_ERROR(named(engine, engines_[engine]->prepare()));
+    if (engines_.size() > 1) {
+      Result<EngineSpeed> speed = engines_[engine]->measure_speed();
+      if (!speed.ok()) {
+        return named(engine, speed.error());
+      }
+      targets_[engine].speed = *speed;
+    }
+    engines_[engine]->start();
   }
   return {};
 }
@@ -90,8 +99,7 @@ LoadRun& Simulation::begin(const loadgen::Load& load) {
     targets[engine] = {.driver = &engines_[engine]->driver(),
                        .vocabulary = setups_[engine].options.shape.vocabulary};
   }
-  return client_.emplace(time_, std::move(targets), EngineChoice(targets_of(setups_), load.groups),
-                         load);
+  return client_.emplace(time_, std::move(targets), EngineChoice(targets_, load.groups), load);
 }
 
 SeveralSimulated Simulation::run(const loadgen::Load& load, Nanos limit,

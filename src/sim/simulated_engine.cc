@@ -6,7 +6,9 @@
 #include <functional>
 #include <utility>
 
+#include "latency/batch.h"
 #include "node/config_json.h"
+#include "node/engine_meter.h"
 #include "node/node_device.h"
 #include "node/policy_choice.h"
 #include "sim/engine_setup.h"
@@ -40,6 +42,28 @@ std::function<double()> pace_of(const BeliefError& error) {
   return [error, random = workload::Random(error.seed)]() mutable {
     return error.factor * std::max(kLeastPace, 1 + error.noise * random.normal());
   };
+}
+
+// Of a prompt, and of decodes after such a prompt.
+Result<EngineSpeed> speed_of(latency::BatchMeter& meter) {
+  constexpr int32_t kTokens = 512;
+  constexpr int32_t kMinContext = 3;
+  const latency::BatchLimits limits = meter.limits();
+  if (limits.context < kMinContext) {
+    return EngineSpeed{};  // no prompt with a decode after it can be measured
+  }
+  const int32_t tokens = std::min({kTokens, limits.rows, limits.context - 1});
+  const int64_t sequence_tokens = latency::pool_tokens({.contexts = {tokens}}, limits.block_tokens);
+  const int64_t decodes = std::clamp<int64_t>(limits.tokens / sequence_tokens, 1,
+                                              std::min(limits.sequences, limits.rows));
+  const std::vector<int32_t> contexts(static_cast<size_t>(decodes), std::max(tokens, 2));
+  ASSIGN_OR_RETURN(const Nanos prompt,
+                   meter.measure({.prompts = {{.rows = tokens, .logits = 1}}, .contexts = {}}));
+  ASSIGN_OR_RETURN(const Nanos sole,
+                   meter.measure({.prompts = {}, .contexts = {contexts.front()}}));
+  ASSIGN_OR_RETURN(const Nanos full, meter.measure({.prompts = {}, .contexts = contexts}));
+  return EngineSpeed{
+      .prompt_token = prompt / tokens, .full_decode = full / decodes, .sole_decode = sole};
 }
 
 }  // namespace
@@ -103,6 +127,22 @@ Status SimulatedEngine::prepare() {
     hosts_->set_pace(1);
   }
   profiled_ = time_.now() - began;
+  return {};
+}
+
+Result<EngineSpeed> SimulatedEngine::measure_speed() {
+  EngineMeter meter({.vocabulary = options_.shape.vocabulary,
+                     .max_model_len = planned_->model.plan.max_model_len,
+                     .max_running = running_sequences(node_)},
+                    *loaded_->executor, bell_, time_);
+  simulated_->set_pace(pace_of(options_.beliefs));
+  Result<EngineSpeed> speed = speed_of(meter);
+  simulated_->set_pace({});
+  return speed;
+}
+
+void SimulatedEngine::start() {
+  const PlannedModel& model = planned_->model;
   driver_.emplace(time_, options_.engine,
                   EngineDriver::Bounds{.max_queue = node_.max_queue,
                                        .max_queue_flex = node_.max_queue_flex,
@@ -118,7 +158,6 @@ Status SimulatedEngine::prepare() {
        .host_times = scheduled_.host_times.get(),
        .admission =
            node_.admission == AdmissionMode::kOn ? scheduled_.policy.admission.get() : nullptr});
-  return {};
 }
 
 void SimulatedEngine::begin() {

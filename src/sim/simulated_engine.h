@@ -11,6 +11,7 @@
 #include "node/loaded_model.h"
 #include "node/planned_model.h"
 #include "node/scheduled_model.h"
+#include "sim/engine_choice.h"
 #include "sim/simulate.h"
 #include "sim/virtual_bell.h"
 
@@ -28,6 +29,10 @@ class SimulatedEngine {
   Status plan();
   // Loads the model and measures the profile. Once planned; no other engine works meanwhile.
   Status prepare();
+  // Measures what a router believes of the engine. Once prepared, as prepare().
+  Result<EngineSpeed> measure_speed();
+  // The engine takes requests. Once prepared and measured.
+  void start();
   // What happens from now on counts.
   void begin();
   // Nothing more counts. `took`: since begin(). `best_effort` is left out.

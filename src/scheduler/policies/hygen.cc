@@ -206,7 +206,8 @@ class HyGenPlanning {
     offline_blocks_ += growth;
     return true;
   }
-  // One that alone is more than the cap begins where it is alone: it might never otherwise.
+  // The cap does not hold for a prompt if no other offline request runs. Beside online requests
+  // that never pause, a prompt that needs more blocks than the cap would otherwise never begin.
   bool admit_offline(const SequenceView& prompt, int32_t tokens) {
     const bool alone = view_.running.empty() && draft_.shape().rows() == 0;
     if (begun_offline_ >= may_begin_ && !alone) {

@@ -7,7 +7,8 @@
 //           the time that is left, which may be none
 //   tokens  --piggyback-token-budget
 //   blocks  --flex-blocks: a best-effort prompt begins while best effort then holds at most so
-//           many percent of the KV blocks; its decodes may outgrow them
+//           many percent of the KV blocks; its decodes may outgrow them. If no other best-effort
+//           request runs, a best-effort prompt begins whatever its size
 //
 // Order: online decodes, online prompts, offline decodes, offline prompts; those that run before
 // those that wait. Online requests wait first come, first served, or with --fair-tenants so that

@@ -29,7 +29,8 @@ constinit const PolicyOption kFlexBlocks{
     .max = 100,
     .help =
         "a best-effort prompt begins while best effort then holds at most so many percent of the "
-        "accelerator's KV blocks; its decodes may outgrow them"};
+        "accelerator's KV blocks, or if no other best-effort request runs; its decodes may outgrow "
+        "them"};
 constinit const PolicyOption kPsmUtility{
     .name = "psm-utility",
     .unit = "percent",

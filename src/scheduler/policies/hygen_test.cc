@@ -152,6 +152,7 @@ TEST(HyGen, WithoutABudgetOfTimeTheTokenBudgetIsTheLimit) {
   EXPECT_EQ(tokens_of(plan, 2), 99);
 }
 
+// Alone: no other offline request runs; online requests may run.
 TEST(HyGen, OfflineIsLetInUpToItsShareOfTheBlocksUnlessItIsAlone) {
   Scene scene{
       .running = {decode(1, kBe, 60)}, .waiting = {prompt(2, kBe, 16 * 50)}, .free_blocks = 939};
