@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "base/log.h"
 #include "workload/number.h"
@@ -51,6 +52,7 @@ std::vector<std::vector<std::string>> alphabets() {
 }
 
 constexpr size_t kFewestUnits = 8;
+constexpr size_t kEnoughUnits = 16;  // with fewer, another alphabet may have more
 
 class UnitFinder {
  public:
@@ -192,13 +194,17 @@ class UnitFinder {
 Result<PromptUnits> find_units(const CountTokens& count) {
   UnitFinder finder(count);
   const std::vector<std::vector<std::string>> all = alphabets();
+  PromptUnits largest;
   for (const std::vector<std::string>& alphabet : all) {
     ASSIGN_OR_RETURN(PromptUnits found, finder.try_alphabet(alphabet));
-    if (!found.units.empty()) {
-      return found;
+    if (found.units.size() > largest.units.size()) {
+      largest = std::move(found);
+    }
+    if (largest.units.size() >= kEnoughUnits) {
+      break;
     }
   }
-  return finder.approximate(all.front());
+  return largest.units.empty() ? finder.approximate(all.front()) : largest;
 }
 
 std::string make_prompt(const std::vector<workload::PromptPart>& parts, const PromptUnits& units) {

@@ -66,6 +66,23 @@ TEST(PromptText, LettersThatFormTokensTogetherAreLeftOut) {
   EXPECT_EQ(*count(make_prompt({{3, 777}}, units)), 777);
 }
 
+TEST(PromptText, AnAlphabetWithMoreUnitsIsPreferred) {
+  // Of the words only the shortest count as one token, of capitals all.
+  const auto count = [](const std::string& text) -> Result<int64_t> {
+    int64_t tokens = 0;
+    for (const std::string_view word : workload::split(text, ' ')) {
+      const bool is_capitals = !word.empty() && word.front() <= 'Z';
+      const auto length = static_cast<int64_t>(word.size());
+      const bool is_short = word == "the" || (length == 2 && word.front() < 'j');
+      tokens += !is_capitals && is_short ? 1 : length;
+    }
+    return tokens;
+  };
+  const PromptUnits units = *find_units(count);
+  EXPECT_TRUE(units.exact);
+  EXPECT_GE(units.units.size(), 16);
+}
+
 // As Tandem-Tiny's: a word behind a space is one token, the first word is cut into its letters.
 TEST(PromptText, FirstWordsThatAreCutIntoLettersKeepLengthsExact) {
   const auto count = [](const std::string& text) -> Result<int64_t> {
