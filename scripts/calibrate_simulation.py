@@ -33,7 +33,7 @@ def measure_ops(flags):
     if not ops.exists():
         print("measuring ops ...", flush=True)
         subprocess.run([flags.binary, "profile", flags.model, "-o", flags.out / "profile.json", "--op-times", ops, "--time", flags.time,
-                        *flags.node], check=True)
+                        *flags.node, *flags.machine], check=True)
     return ops
 
 
@@ -42,7 +42,7 @@ def run_real(flags, rate, run):
     if not result.exists():
         print(f"{result.stem} ...", flush=True)
         with open(flags.out / f"{result.stem}.log", "w", encoding="utf-8") as log, \
-                served(flags.binary, flags.model, node_flags(flags) + ["--profile", str(flags.out / "profile.json")], log) as port:
+                served(flags.binary, flags.model, node_flags(flags) + [*flags.machine, "--profile", str(flags.out / "profile.json")], log) as port:
             subprocess.run([flags.binary, "bench", "serve", "--port", str(port), *load_flags(flags, rate), "--num-warmups", "3", "--seed", "1",
                             "--save-result", "--result-dir", flags.out, "--result-filename", result.name], stdout=log, stderr=log, check=True)
     return result
@@ -75,7 +75,8 @@ def main():
     parser.add_argument("--output-len", type=int, default=64)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--time", default="60s", help="for measuring ops")
-    parser.add_argument("--node", type=shlex.split, default=[], help="flags of the server for both, such as '--node=--threads 1'")
+    parser.add_argument("--node", type=shlex.split, default=[], help="flags of the server for both, such as '--node=--max-num-seqs 64'")
+    parser.add_argument("--machine", type=shlex.split, default=[], help="flags of the real server alone, such as '--machine=--threads 1'")
     flags = parser.parse_args()
     flags.out.mkdir(parents=True, exist_ok=True)
     ops = measure_ops(flags)

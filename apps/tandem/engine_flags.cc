@@ -34,9 +34,9 @@ Result<std::vector<std::string>> engine_arguments(const std::string& spec, cli::
     }
     const std::string flag = cli::flag_of_key(item.substr(0, equals));
     if (!app.has_option(flag)) {
-      return invalid_argument(
-          fmt::format("unknown key '{}'{}", item.substr(0, equals), cli::nearest_flag(flag, app)),
-          "");
+      return invalid_argument(fmt::format("unknown key '{}'{}", item.substr(0, equals),
+                                          cli::nearest_key(item.substr(0, equals), app)),
+                              "");
     }
     std::string value(item.substr(equals + 1));
     if (flag == "--host") {
@@ -79,8 +79,7 @@ void add_engine_flags(cli::Command app, EngineFlags& flags) {
   app.add_option("--shares-host", flags.shares_host,
                  "The engine whose host's bandwidth this one uses, too");
   add_machine_flags(app, flags.own);
-  add_node_flags(app, flags.own.serve);
-  add_node_options(app, flags.own.serve.node, {"max-queue", "max-queue-flex"});
+  add_simulated_node_flags(app, flags.own.serve);
 }
 
 Result<std::vector<sim::EngineSetup>> plan_engines(const SimulateFlags& flags) {

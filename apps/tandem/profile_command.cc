@@ -52,8 +52,8 @@ void print_host(const latency::MeasuredHost& measured, int64_t token_bytes) {
   const latency::HostTimes& times = measured.times;
   const auto gigabytes = [](double bytes, double nanos) { return nanos > 0 ? bytes / nanos : 0; };
   fmt::print(
-      "host attention: {:.2f} GB/s, {:.2f} us a row, {:.1f} us in any case (mean error at its "
-      "points: {:.1f} %)\n",
+      "host attention: {:.2f} GB/s, {:.2f} us a row, {:.1f} us in any case ({:.1f} % accurate at "
+      "its points in the mean)\n",
       gigabytes(static_cast<double>(token_bytes), times.attention.per_context_nanos),
       times.attention.per_row_nanos * 1e-3, times.attention.fixed_nanos * 1e-3,
       measured.attention_accuracy.mean * 100);

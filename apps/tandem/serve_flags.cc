@@ -150,7 +150,7 @@ void add_text_flags(cli::Command command, ServeFlags& flags) {
   cli::add_options(command, text_options(flags));
 }
 
-void add_node_flags(cli::Command command, ServeFlags& flags) {
+OptionTable node_flag_table(ServeFlags& flags) {
   measure_step_budgets(flags.node);
   OptionTable table = shared_node_options(flags.node);
   const auto threads = std::ranges::find(table, "threads", &OptionDescriptor::name);
@@ -161,7 +161,11 @@ void add_node_flags(cli::Command command, ServeFlags& flags) {
   for (OptionTable budget = step_budget_options(flags); !budget.empty(); budget.pop_back()) {
     table.insert(admission, budget.back());
   }
-  cli::add_options(command, table);
+  return table;
+}
+
+void add_node_flags(cli::Command command, ServeFlags& flags) {
+  cli::add_options(command, node_flag_table(flags));
   name_isa_variable(command);
 }
 

@@ -44,6 +44,9 @@ void add_serve_flags(cli::Command command, ServeFlags& flags);
 
 // The flags of the model and its engine, which `tandem batch run` shares.
 void add_node_flags(cli::Command command, ServeFlags& flags);
+// The options of add_node_flags. The table sets `flags`, which outlives it; a step budget that no
+// option sets is measured.
+OptionTable node_flag_table(ServeFlags& flags);
 
 // The logging options in this group of the help, and the options of what text is made by.
 void add_log_flags(cli::Command command, ServeFlags& flags, const std::string& group);

@@ -32,6 +32,31 @@ constexpr std::array kMemories = {
     KnownMemory{"a10", 24 * kGigabyte},       KnownMemory{"xeon-6342", 512 * kGigabyte},
     KnownMemory{"xeon-8480", 512 * kGigabyte}};
 
+// Options of the server that change nothing on a simulated machine.
+struct RealMachineOption {
+  std::string_view name;
+  const char* instead;
+};
+constexpr const char* kSimulatedMachine = "the simulated machine is given by --accelerator";
+constexpr const char* kSimulatedMemory =
+    "the memory of the simulated machine is given by --accelerator-memory and --memory-share";
+constexpr std::array kRealMachineOptions = {
+    RealMachineOption{"served-model-name", "no client asks a simulated model; leave it out"},
+    RealMachineOption{"activations", "it changes no time of a simulated step; leave it out"},
+    RealMachineOption{"seed",
+                      "a simulation draws no tokens; --load-seed is of arrivals and lengths"},
+    RealMachineOption{"device-memory", kSimulatedMemory},
+    RealMachineOption{"gpu-memory-utilization", kSimulatedMemory},
+    RealMachineOption{"device", kSimulatedMachine},
+    RealMachineOption{"threads", kSimulatedMachine},
+    RealMachineOption{"numa", kSimulatedMachine},
+    RealMachineOption{"isa", kSimulatedMachine},
+    RealMachineOption{"emulate-accelerator",
+                      "it plays an accelerator in real time, and simulate has its own; give "
+                      "--host-kv for a second tier"},
+    RealMachineOption{"host-memory", "the memory of a simulated host is given by --host-kv"},
+    RealMachineOption{"timeline-out", "-o writes what a simulated machine did"}};
+
 Error simulation_flag_error(const char* flag, const Error& error) {
   return {error.code, fmt::format("--{}: {}", flag, error.message), flag};
 }
@@ -229,6 +254,26 @@ void add_machine_flags(cli::Command app, SimulateFlags& flags) {
       .in_range(0.0, 1.0);
 }
 
+void add_simulated_node_flags(cli::Command app, ServeFlags& flags) {
+  OptionTable table = node_flag_table(flags);
+  for (const RealMachineOption& option : kRealMachineOptions) {
+    std::erase_if(table, [&](const OptionDescriptor& row) { return row.name == option.name; });
+  }
+  cli::add_options(app, table);
+  add_node_options(app, flags.node, {"max-queue", "max-queue-flex"});
+  for (const RealMachineOption& option : kRealMachineOptions) {
+    const std::string flag = fmt::format("--{}", option.name);
+    app.add_option_function<std::string>(
+           flag,
+           [flag, &option](const std::string&) {
+             cli::refuse(flag, fmt::format("it has no effect here: {}", option.instead));
+           },
+           "")
+        .last_wins()
+        .group("");
+  }
+}
+
 cli::Command add_simulate_flags(cli::Command app, SimulateFlags& flags) {
   add_machine_flags(app, flags);
   app.add_option("--host-band", flags.host_band,
@@ -260,8 +305,7 @@ cli::Command add_simulate_flags(cli::Command app, SimulateFlags& flags) {
   app.group_new_options("Run");
   bench::add_stream_flags(app, flags.stream);
   app.group_new_options("Load");
-  add_node_flags(app, flags.serve);
-  add_node_options(app, flags.serve.node, {"max-queue", "max-queue-flex"});
+  add_simulated_node_flags(app, flags.serve);
   app.let_last_win();
   return app;
 }
@@ -269,12 +313,6 @@ cli::Command add_simulate_flags(cli::Command app, SimulateFlags& flags) {
 Result<sim::SimulateOptions> plan_engine(SimulateFlags& flags) {
   flags.serve.node.model = flags.shape;
   RETURN_IF_ERROR(resolve(flags.serve));
-  if (flags.serve.node.accelerator.has_value()) {
-    return Error{ErrorCode::kUnsupported,
-                 "--emulate-accelerator plays an accelerator in real time; simulate has its own: "
-                 "leave it out, and give --host-kv for a second tier",
-                 "emulate-accelerator"};
-  }
   sim::SimulateOptions options;
   ASSIGN_OR_RETURN(options.shape, shape_of(flags.shape));
   ASSIGN_OR_RETURN(options.machine, machine_of(flags, options.shape));
@@ -293,6 +331,8 @@ Result<sim::SimulateOptions> plan_engine(SimulateFlags& flags) {
         flags.hosts.empty() ? "host-kv" : "host");
   }
   options.node = flags.serve.node;
+  options.node.memory_flags = {.device = "accelerator-memory",
+                               .host = flags.hosts.empty() ? "host-kv" : "host"};
   options.beliefs = flags.beliefs;
   return options;
 }

@@ -55,6 +55,10 @@ struct PlannedRun {
   std::vector<sim::EngineSetup> engines;  // not empty: of --engine, in place of `options`
 };
 
+// The flags of the server, without the options that change nothing on a simulated machine: such an
+// option is refused, and the error names the right one.
+void add_simulated_node_flags(cli::Command app, ServeFlags& flags);
+
 // Checks what the flags say together, and makes the load. Errors name the flag. Simulates nothing.
 Result<PlannedRun> plan_run(SimulateFlags& flags);
 // The same of the machine and the server alone.

@@ -353,7 +353,13 @@ Result<StreamFlags> parse_spec(const std::string& spec, const StreamFlags& defau
                       item),
           "stream");
     }
-    const std::string flag = fmt::format("--{}", item.substr(0, equals));
+    const std::string_view key = item.substr(0, equals);
+    const std::string flag = fmt::format("--{}", key);
+    if (!command_line.root().has_option(flag)) {
+      return invalid_argument(fmt::format("--stream: unknown key '{}'{}", key,
+                                          cli::nearest_key(key, command_line.root())),
+                              "stream");
+    }
     const std::string_view text = item.substr(equals + 1);
     // Flags with several values take them set apart by spaces.
     const bool has_list = flag == "--goodput" || flag == "--model";
@@ -365,13 +371,7 @@ Result<StreamFlags> parse_spec(const std::string& spec, const StreamFlags& defau
   }
   const Result<std::optional<int>> done = command_line.parse(std::move(arguments));
   if (!done.ok()) {
-    const std::string& what = done.error().message;
-    const size_t dashes = what.find("--");
-    const std::string unknown =
-        dashes == std::string::npos ? "" : what.substr(dashes, what.find(' ', dashes) - dashes);
-    return invalid_argument(
-        fmt::format("--stream: {}{}", what, cli::nearest_flag(unknown, command_line.root())),
-        "stream");
+    return invalid_argument(fmt::format("--stream: {}", done.error().message), "stream");
   }
   return flags;
 }

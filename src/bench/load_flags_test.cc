@@ -76,7 +76,7 @@ TEST(LoadFlags, KeysOfASpecStandOverTheFlags) {
 
 TEST(LoadFlags, AStreamOfASimulationMayNameItsEngine) {
   StreamFlags flags;
-  EXPECT_NE(why_not(flags, {"name=chat;engine=gpu"}).find("--engine"), std::string::npos);
+  EXPECT_EQ(why_not(flags, {"name=chat;engine=gpu"}), "--stream: unknown key 'engine'");
   flags.of_simulation = true;
   const std::vector<loadgen::LoadStream> streams =
       must_make(flags, {"engine=gpu;mix=priority:1,flex:1", "name=bulk"});
@@ -159,10 +159,9 @@ TEST(LoadFlags, ErrorsNameTheFlag) {
   EXPECT_EQ(why_not(flags, {"chat"}),
             "--stream: 'chat' is not key=value (keys are flags without dashes, set apart by ;)");
   const std::string unknown = why_not(flags, {"request-rat=3"});
-  EXPECT_NE(unknown.find("--request-rat"), std::string::npos) << unknown;
-  EXPECT_NE(unknown.find("did you mean --request-rate?"), std::string::npos) << unknown;
+  EXPECT_EQ(unknown, "--stream: unknown key 'request-rat', did you mean request-rate?");
   const std::string help = why_not(flags, {"help=x"});
-  EXPECT_NE(help.find("--help"), std::string::npos) << help;
+  EXPECT_NE(help.find("unknown key 'help'"), std::string::npos) << help;
   flags.arrivals = "fixed";
   EXPECT_EQ(why_not(flags, {}), "--arrivals fixed needs a --request-rate");
   flags.arrivals = "trace";

@@ -286,7 +286,7 @@ class ServeBench {
     ASSIGN_OR_RETURN(loadgen::PromptUnits units, loadgen::find_units(count));
     log::info("prompts: {} units of one token, {} tokens of overhead", units.units.size(),
               units.overhead_tokens);
-    if (!units.exact()) {
+    if (!units.exact) {
       log::warn(
           "no units of exactly one token were found ({:.2f} on average): prompt lengths are "
           "approximate",

@@ -224,6 +224,15 @@ std::string nearest_flag(const std::string& unknown, Command command) {
   return nearest_name(unknown.substr(0, unknown.find('=')), flags_of(command));
 }
 
+std::string nearest_key(std::string_view unknown, Command command) {
+  constexpr size_t kDashes = 2;
+  std::vector<std::string> keys = flags_of(command);
+  for (std::string& key : keys) {
+    key.erase(0, kDashes);
+  }
+  return nearest_name(flag_of_key(unknown).substr(kDashes), keys);
+}
+
 std::string unknown_subcommand(const std::vector<std::string>& arguments, Command root) {
   const CLI::App* app = &root.app();
   for (const std::string& argument : arguments) {

@@ -40,6 +40,9 @@ std::string unknown_flag(const std::vector<std::string>& arguments, Command comm
 
 // ", did you mean --max-num-seqs?", or nothing when no flag of `command` is near.
 std::string nearest_flag(const std::string& unknown, Command command);
+// ", did you mean max-num-seqs?" of a key of a YAML file or of "key=value;...", which is a flag
+// written without its dashes.
+std::string nearest_key(std::string_view unknown, Command command);
 // The same of other names.
 std::string nearest_name(const std::string& unknown, const std::vector<std::string>& known);
 

@@ -183,9 +183,10 @@ Result<std::vector<std::string>> config_flags(const ConfigNode& map, const std::
   for (const ConfigNode& entry : map.inner) {
     const std::string flag = flag_of_key(entry.key);
     if (!command.has_option(flag)) {
-      return invalid_argument(fmt::format("unknown key '{}' in the config file '{}' (line {}){}",
-                                          entry.key, file, entry.line, nearest_flag(flag, command)),
-                              "config");
+      return invalid_argument(
+          fmt::format("unknown key '{}' in the config file '{}' (line {}){}", entry.key, file,
+                      entry.line, nearest_key(entry.key, command)),
+          "config");
     }
     const bool is_list = entry.kind == ConfigNode::Kind::kList;
     for (const ConfigNode& value : is_list ? entry.inner : std::vector<ConfigNode>(1, entry)) {

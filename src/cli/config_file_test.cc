@@ -59,7 +59,7 @@ TEST(ConfigFile, FlagsOfKeysAndLists) {
               ElementsAre("--api-host=x", "--keys=a", "--keys=b"));
   EXPECT_THAT(flags_of("\napi-hots: x\n").error().message,
               HasSubstr("unknown key 'api-hots' in the config file 'f.yaml' (line 2), did you mean "
-                        "--api-host?"));
+                        "api-host?"));
   EXPECT_THAT(flags_of("keys:\n").error().message, HasSubstr("has no value"));
   EXPECT_THAT(flags_of("keys: {a: b}\n").error().message, HasSubstr("takes a text"));
 }

@@ -138,7 +138,7 @@ TEST_F(OptionFlags, AreKeysOfTheConfigurationFile) {
   std::ofstream(path) << "max_num_seq: 8\n";
   const auto wrong = expand_config({"--config", path.string()}, serve_);
   ASSERT_FALSE(wrong.ok());
-  EXPECT_NE(wrong.error().message.find("did you mean --max-num-seqs?"), std::string::npos);
+  EXPECT_NE(wrong.error().message.find("did you mean max-num-seqs?"), std::string::npos);
   std::ofstream(path) << "max_num_seqs: many\n";
   const auto broken = expand_config({"--config", path.string()}, serve_);
   ASSERT_TRUE(broken.ok());

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "base/log.h"
 #include "workload/number.h"
@@ -51,6 +52,7 @@ std::vector<std::vector<std::string>> alphabets() {
 }
 
 constexpr size_t kFewestUnits = 8;
+constexpr size_t kEnoughUnits = 16;  // with fewer, another alphabet may have more
 
 class UnitFinder {
  public:
@@ -59,16 +61,11 @@ class UnitFinder {
   // The units of `alphabet` that count as one token in company; empty when there are too few.
   Result<PromptUnits> try_alphabet(const std::vector<std::string>& alphabet) {
     PromptUnits found;
-    const std::string one = alphabet[0];
-    ASSIGN_OR_RETURN(const int64_t once, count_(joined(std::vector{one})));
-    ASSIGN_OR_RETURN(const int64_t twice, count_(joined(std::vector{one, one})));
-    const int64_t overhead = once - (twice - once);
-    constexpr int64_t kMostOverhead = 100'000;
-    if (twice <= once || overhead < 0 || overhead > kMostOverhead) {
+    ASSIGN_OR_RETURN(const bool has_overhead, measure_overhead(alphabet.front(), found));
+    if (!has_overhead) {
       return found;
     }
-    found.overhead_tokens = static_cast<int32_t>(overhead);
-    RETURN_IF_ERROR(keep_single(alphabet, found));
+    RETURN_IF_ERROR(keep_single(alphabet.front(), alphabet, found));
     RETURN_IF_ERROR(thin_out(found));
     if (found.units.size() < kFewestUnits) {
       found.units.clear();
@@ -92,6 +89,7 @@ class UnitFinder {
                                once, twice),
                    {}};
     }
+    found.exact = false;
     found.overhead_tokens = static_cast<int32_t>(2 * once - twice);
     found.tokens_per_unit =
         static_cast<double>(twice - once) / static_cast<double>(alphabet.size());
@@ -99,12 +97,29 @@ class UnitFinder {
   }
 
  private:
-  // Halves the candidates until a half counts one token a unit, or is a single misfit. A first unit
-  // that differs at the start of a text would look like one, so each half begins with units[0].
-  Status keep_single(std::span<const std::string> candidates, PromptUnits& found) {
-    std::vector<std::string> text(candidates.begin(), candidates.end());
+  // Tokens that the server adds to a text that begins with `first`. The word itself counts as one
+  // token here; further tokens of the word at the start of a text are overhead, too. False when the
+  // counts make no sense.
+  Result<bool> measure_overhead(const std::string& first, PromptUnits& found) {
+    ASSIGN_OR_RETURN(const int64_t once, count_(joined(std::vector{first})));
+    ASSIGN_OR_RETURN(const int64_t twice, count_(joined(std::vector{first, first})));
+    const int64_t overhead = once - (twice - once);
+    constexpr int64_t kMostOverhead = 100'000;
+    if (twice <= once || overhead < 0 || overhead > kMostOverhead) {
+      return false;
+    }
+    found.overhead_tokens = static_cast<int32_t>(overhead);
+    return true;
+  }
+
+  // Halves the candidates until a half counts one token a unit, or is a single misfit. Each half is
+  // counted behind `first`, with which the overhead was measured.
+  Status keep_single(const std::string& first, std::span<const std::string> candidates,
+                     PromptUnits& found) {
+    std::vector<std::string> text = {first};
+    text.insert(text.end(), candidates.begin(), candidates.end());
     ASSIGN_OR_RETURN(const int64_t tokens, count_(joined(text)));
-    if (tokens == found.overhead_tokens + std::ssize(candidates)) {
+    if (tokens == found.overhead_tokens + std::ssize(text)) {
       found.units.insert(found.units.end(), candidates.begin(), candidates.end());
       return {};
     }
@@ -112,16 +127,16 @@ class UnitFinder {
       return {};
     }
     const size_t half = candidates.size() / 2;
-    RETURN_IF_ERROR(keep_single(candidates.first(half), found));
-    return keep_single(candidates.subspan(half), found);
+    RETURN_IF_ERROR(keep_single(first, candidates.first(half), found));
+    return keep_single(first, candidates.subspan(half), found);
   }
 
-  // Whether units count the same in any order.
+  // Whether units count the same in any order behind the first one.
   Result<bool> verified(const PromptUnits& found) {
     workload::Random random(1);
     for (const size_t length : {size_t{16}, size_t{96}, size_t{160}}) {
-      std::vector<std::string> text;
-      for (size_t i = 0; i < length; ++i) {
+      std::vector<std::string> text = {found.units.front()};
+      while (text.size() < length) {
         text.push_back(found.units[random.below(found.units.size())]);
       }
       ASSIGN_OR_RETURN(const int64_t tokens, count_(joined(text)));
@@ -140,23 +155,33 @@ class UnitFinder {
       if (done) {
         return {};
       }
-      std::vector<std::pair<int64_t, std::string>> by_merges;
-      for (const std::string& unit : found.units) {
-        std::vector<std::string> text;  // the unit before and after every other one
-        for (const std::string& other : found.units) {
-          text.push_back(unit);
-          text.push_back(other);
-        }
-        ASSIGN_OR_RETURN(const int64_t tokens, count_(joined(text)));
-        by_merges.emplace_back(std::abs(found.overhead_tokens + std::ssize(text) - tokens), unit);
+      RETURN_IF_ERROR(remove_worst_quarter(found));
+      // Another unit may be the first one now.
+      ASSIGN_OR_RETURN(const bool has_overhead, measure_overhead(found.units.front(), found));
+      if (!has_overhead) {
+        found.units.clear();
       }
-      std::ranges::stable_sort(by_merges, {}, [](const auto& entry) { return entry.first; });
-      // A quarter at a time: one by one would ask the server hundreds of times.
-      by_merges.resize(by_merges.size() - (by_merges.size() + 3) / 4);
-      found.units.clear();
-      for (const auto& [merges, unit] : by_merges) {
-        found.units.push_back(unit);
+    }
+    return {};
+  }
+
+  Status remove_worst_quarter(PromptUnits& found) {
+    std::vector<std::pair<int64_t, std::string>> by_merges;
+    for (const std::string& unit : found.units) {
+      std::vector<std::string> text = {found.units.front()};
+      for (const std::string& other : found.units) {  // the unit before and after every other one
+        text.push_back(unit);
+        text.push_back(other);
       }
+      ASSIGN_OR_RETURN(const int64_t tokens, count_(joined(text)));
+      by_merges.emplace_back(std::abs(found.overhead_tokens + std::ssize(text) - tokens), unit);
+    }
+    std::ranges::stable_sort(by_merges, {}, [](const auto& entry) { return entry.first; });
+    // A quarter at a time: one by one would ask the server hundreds of times.
+    by_merges.resize(by_merges.size() - (by_merges.size() + 3) / 4);
+    found.units.clear();
+    for (const auto& [merges, unit] : by_merges) {
+      found.units.push_back(unit);
     }
     return {};
   }
@@ -169,13 +194,17 @@ class UnitFinder {
 Result<PromptUnits> find_units(const CountTokens& count) {
   UnitFinder finder(count);
   const std::vector<std::vector<std::string>> all = alphabets();
+  PromptUnits largest;
   for (const std::vector<std::string>& alphabet : all) {
     ASSIGN_OR_RETURN(PromptUnits found, finder.try_alphabet(alphabet));
-    if (!found.units.empty()) {
-      return found;
+    if (found.units.size() > largest.units.size()) {
+      largest = std::move(found);
+    }
+    if (largest.units.size() >= kEnoughUnits) {
+      break;
     }
   }
-  return finder.approximate(all.front());
+  return largest.units.empty() ? finder.approximate(all.front()) : largest;
 }
 
 std::string make_prompt(const std::vector<workload::PromptPart>& parts, const PromptUnits& units) {
@@ -191,11 +220,12 @@ std::string make_prompt(const std::vector<workload::PromptPart>& parts, const Pr
     const int64_t of_part =
         std::min(left, std::max<int64_t>(std::llround(part.tokens / units.tokens_per_unit), 1));
     for (int64_t i = 0; i < of_part; ++i) {
-      text += units.units[random.below(units.units.size())];
+      const std::string& drawn = units.units[random.below(units.units.size())];
+      text += text.empty() ? joined(std::span(units.units).first(1)) : drawn;
     }
     left -= of_part;
   }
-  return text.starts_with(' ') ? text.substr(1) : text;
+  return text;
 }
 
 }  // namespace tandem::loadgen

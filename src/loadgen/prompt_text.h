@@ -1,6 +1,8 @@
 // Text of an exact number of tokens, for a tokenizer that is only known by its counts. A prompt is
 // made of units (short words), each of which the server was seen to count as one token; the same
-// seed gives the same units, so equal parts of a plan are equal text. Threads: any.
+// seed gives the same units, so equal parts of a plan are equal text. All prompts begin with the
+// same unit, because some tokenizers cut the first word of a text into pieces, each word into
+// another number of them. Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -15,10 +17,11 @@
 namespace tandem::loadgen {
 
 struct PromptUnits {
-  std::vector<std::string> units;
-  int32_t overhead_tokens = 0;   // what the server adds to any text: begin token, chat template
-  double tokens_per_unit = 1.0;  // other than 1: lengths are approximate
-  [[nodiscard]] bool exact() const { return tokens_per_unit == 1.0; }
+  std::vector<std::string> units;  // the first one begins every prompt, without its space
+  // What the server adds to any text: begin token, chat template, further pieces of the first unit.
+  int32_t overhead_tokens = 0;
+  bool exact = true;  // false: units have other lengths, and prompts about the planned one
+  double tokens_per_unit = 1.0;  // 1 if `exact`, else the mean
   // The shortest prompt that can be asked for.
   [[nodiscard]] int32_t least_tokens() const { return overhead_tokens + 1; }
 };

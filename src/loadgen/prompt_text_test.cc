@@ -27,7 +27,7 @@ int64_t words_of(const std::string& text) { return std::ranges::count(text, ' ')
 TEST(PromptText, WordsAreUnitsWhereTheVocabularyHoldsThem) {
   const PromptUnits units = *find_units(
       [](const std::string& text) -> Result<int64_t> { return count_words(text, {}, 21); });
-  EXPECT_TRUE(units.exact());
+  EXPECT_TRUE(units.exact);
   EXPECT_EQ(units.overhead_tokens, 21);
   EXPECT_GT(units.units.size(), 80);
 }
@@ -36,7 +36,7 @@ TEST(PromptText, WordsOfTwoTokensAreLeftOut) {
   const std::set<std::string> rare = {"of", "their", "know"};
   const PromptUnits units = *find_units(
       [&](const std::string& text) -> Result<int64_t> { return count_words(text, rare, 1); });
-  EXPECT_TRUE(units.exact());
+  EXPECT_TRUE(units.exact);
   EXPECT_EQ(std::ranges::count(units.units, " their"), 0);
   EXPECT_EQ(std::ranges::count(units.units, " the"), 1);
 }
@@ -44,7 +44,7 @@ TEST(PromptText, WordsOfTwoTokensAreLeftOut) {
 TEST(PromptText, LettersAreUnitsWhereEveryByteIsAToken) {
   const PromptUnits units =
       *find_units([](const std::string& text) -> Result<int64_t> { return count_bytes(text, 3); });
-  EXPECT_TRUE(units.exact());
+  EXPECT_TRUE(units.exact);
   EXPECT_EQ(units.overhead_tokens, 3);
   EXPECT_EQ(units.units.front().size(), 1);
 }
@@ -60,19 +60,71 @@ TEST(PromptText, LettersThatFormTokensTogetherAreLeftOut) {
     return tokens;
   };
   const PromptUnits units = *find_units(count);
-  EXPECT_TRUE(units.exact());
+  EXPECT_TRUE(units.exact);
   EXPECT_EQ(std::ranges::count(units.units, "e"), 0);
   EXPECT_GT(units.units.size(), 15);
   EXPECT_EQ(*count(make_prompt({{3, 777}}, units)), 777);
 }
 
+TEST(PromptText, AnAlphabetWithMoreUnitsIsPreferred) {
+  // Of the words only the shortest count as one token, of capitals all.
+  const auto count = [](const std::string& text) -> Result<int64_t> {
+    int64_t tokens = 0;
+    for (const std::string_view word : workload::split(text, ' ')) {
+      const bool is_capitals = !word.empty() && word.front() <= 'Z';
+      const auto length = static_cast<int64_t>(word.size());
+      const bool is_short = word == "the" || (length == 2 && word.front() < 'j');
+      tokens += !is_capitals && is_short ? 1 : length;
+    }
+    return tokens;
+  };
+  const PromptUnits units = *find_units(count);
+  EXPECT_TRUE(units.exact);
+  EXPECT_GE(units.units.size(), 16);
+}
+
+// As Tandem-Tiny's: a word behind a space is one token, the first word is cut into its letters.
+TEST(PromptText, FirstWordsThatAreCutIntoLettersKeepLengthsExact) {
+  const auto count = [](const std::string& text) -> Result<int64_t> {
+    const auto first = static_cast<int64_t>(text.substr(0, text.find(' ')).size());
+    return 4 + first + words_of(text) - 1;
+  };
+  const PromptUnits units = *find_units(count);
+  EXPECT_TRUE(units.exact);
+  EXPECT_GT(units.units.size(), 80);
+  for (uint64_t seed = 1; seed <= 50; ++seed) {
+    EXPECT_EQ(*count(make_prompt({{seed, 128}}, units)), 128);
+    EXPECT_EQ(*count(make_prompt({{seed % 3, 64}, {seed, 36}}, units)), 100) << "a shared prefix";
+  }
+  EXPECT_NE(make_prompt({{1, 128}}, units), make_prompt({{2, 128}}, units));
+  EXPECT_EQ(*count(make_prompt({{1, units.least_tokens()}}, units)), units.least_tokens());
+}
+
+TEST(PromptText, TheOverheadIsOfTheUnitThatBeginsPrompts) {
+  // Every byte is a token, but "e" joins "a", "n" and "r", and another first letter than "e" takes
+  // a token more.
+  const auto count = [](const std::string& text) -> Result<int64_t> {
+    int64_t tokens = text.starts_with('e') ? 0 : 1;
+    for (size_t i = 0; i < text.size(); ++i, ++tokens) {
+      const std::string pair = text.substr(i, 2);
+      i += pair == "ea" || pair == "en" || pair == "er" ? 1 : 0;
+    }
+    return tokens;
+  };
+  const PromptUnits units = *find_units(count);
+  EXPECT_TRUE(units.exact);
+  EXPECT_EQ(std::ranges::count(units.units, "e"), 0);
+  EXPECT_EQ(units.overhead_tokens, 1);
+  EXPECT_EQ(*count(make_prompt({{3, 777}}, units)), 777);
+}
+
 TEST(PromptText, OddTokenizersGiveApproximateLengths) {
   const PromptUnits units = *find_units([](const std::string& text) -> Result<int64_t> {
-    return 5 + static_cast<int64_t>(text.size()) / 3;
+    return 5 + static_cast<int64_t>(text.size()) * 2 / 7;
   });
-  EXPECT_FALSE(units.exact());
+  EXPECT_FALSE(units.exact);
   const std::string prompt = make_prompt({{1, 500}}, units);
-  EXPECT_NEAR(5 + static_cast<double>(prompt.size()) / 3, 500, 50);
+  EXPECT_NEAR(5 + static_cast<double>(prompt.size()) / 3.5, 500, 50);
 }
 
 TEST(PromptText, ServersThatDoNotCountAreRefused) {

@@ -39,7 +39,7 @@ Result<HostMemoryPlan> plan_host(const MemoryPlan& plan, const MemoryPlanInput& 
   }
   if (input.offloaded_sequences < 1) {
     return invalid_argument("a host tier needs at least one place for an offloaded sequence",
-                            "host-memory");
+                            input.flags.host);
   }
   host.block_bytes = plan.executor.kv_bytes / plan.kv_blocks;
   host.offloaded_sequences = input.offloaded_sequences;
@@ -53,10 +53,10 @@ Result<HostMemoryPlan> plan_host(const MemoryPlan& plan, const MemoryPlanInput& 
   if (host.kv_blocks < 1) {
     return Error{ErrorCode::kResourceExhausted,
                  fmt::format("the host tier does not fit: its buffers take {} and a KV block {}. "
-                             "Raise --host-memory (now {})",
-                             format_bytes(fixed), format_bytes(host.block_bytes),
+                             "Raise --{}, which gives {} now",
+                             format_bytes(fixed), format_bytes(host.block_bytes), input.flags.host,
                              format_bytes(input.host_memory_bytes)),
-                 "host-memory"};
+                 input.flags.host};
   }
   host.kv_bytes = host.kv_blocks * host.block_bytes;
   return host;
@@ -100,29 +100,30 @@ void fill_rows(const model::ModelConfig& config, const MemoryPlanInput& input, M
   }
 }
 
-// `block_bytes` of KV, `fixed` of everything else.
-Error does_not_fit(const MemoryPlan& plan, int64_t fixed, int64_t block_bytes, int64_t needed_len) {
+// `block_bytes` of KV, `fixed` of everything else; `flag` gives the memory.
+Error does_not_fit(const MemoryPlan& plan, int64_t fixed, int64_t block_bytes, int64_t needed_len,
+                   const std::string& flag) {
   return {ErrorCode::kResourceExhausted,
           fmt::format(
               "the model does not fit: weights and workspaces take {}, KV for one sequence of "
-              "{} tokens makes it {}, the plan has {}. Raise --device-memory (now {}), or lower "
+              "{} tokens makes it {}, the plan has {}. Raise --{}, which gives {} now, or lower "
               "--max-model-len, --max-num-batched-tokens or --max-num-seqs",
               format_bytes(fixed), needed_len,
               format_bytes(fixed + blocks_of(needed_len, plan.block_tokens) * block_bytes),
-              format_bytes(fixed + plan.executor.kv_bytes), format_bytes(plan.memory_bytes)),
-          "device-memory"};
+              format_bytes(fixed + plan.executor.kv_bytes), flag, format_bytes(plan.memory_bytes)),
+          flag};
 }
 
-// The number of blocks is that of --num-kv-blocks.
-Error blocks_do_not_fit(const MemoryPlan& plan, int64_t block_bytes) {
+// The number of blocks is that of --num-kv-blocks; `flag` gives the memory.
+Error blocks_do_not_fit(const MemoryPlan& plan, int64_t block_bytes, const std::string& flag) {
   const int64_t fixed = plan.total_bytes - plan.executor.kv_bytes;
   const int64_t free = std::max<int64_t>(plan.memory_bytes - fixed, 0);
   return {
       ErrorCode::kResourceExhausted,
       fmt::format("--num-kv-blocks {} takes {}; beside weights and workspaces {} are free: give "
-                  "at most {}, or raise --device-memory (now {})",
+                  "at most {}, or raise --{}, which gives {} now",
                   plan.kv_blocks, format_bytes(plan.executor.kv_bytes), format_bytes(free),
-                  free / block_bytes, format_bytes(plan.memory_bytes)),
+                  free / block_bytes, flag, format_bytes(plan.memory_bytes)),
       "num-kv-blocks"};
 }
 
@@ -194,7 +195,7 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
     if (blocks_given) {
       return too_few_blocks(plan, needed_len);
     }
-    return does_not_fit(plan, fixed, layout.block_bytes(), needed_len);
+    return does_not_fit(plan, fixed, layout.block_bytes(), needed_len, input.flags.device);
   }
   plan.max_model_len = static_cast<int32_t>(std::min<int64_t>(wanted_len, plan.kv_tokens));
   plan.executor.served_positions = plan.max_model_len;
@@ -203,10 +204,10 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   fill_rows(config, input, plan);
   if (plan.total_bytes > input.memory_bytes) {
     if (blocks_given) {
-      return blocks_do_not_fit(plan, layout.block_bytes());
+      return blocks_do_not_fit(plan, layout.block_bytes(), input.flags.device);
     }
     return does_not_fit(plan, plan.total_bytes - plan.executor.kv_bytes, layout.block_bytes(),
-                        needed_len);
+                        needed_len, input.flags.device);
   }
   return plan;
 }

@@ -12,6 +12,7 @@
 #include "exec/forward_executor.h"
 #include "model/config.h"
 #include "model/weight_formats.h"
+#include "node/memory_flags.h"
 
 namespace tandem {
 
@@ -25,6 +26,7 @@ struct MemoryPlanInput {
   // The host tier. Its KV blocks have the accelerator's layout.
   int64_t host_memory_bytes = 0;    // that it may use; 0: there is one tier
   int32_t offloaded_sequences = 0;  // at a time
+  MemoryFlags flags;                // by which both memories are given
 };
 
 struct HostMemoryPlan {

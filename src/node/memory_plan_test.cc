@@ -80,6 +80,26 @@ TEST(MemoryPlan, TooLittleMemoryNamesTheFlags) {
   EXPECT_NE(plan.error().message.find("--device-memory"), std::string::npos);
 }
 
+TEST(MemoryPlan, TooLittleMemoryNamesTheFlagsOfTheCommand) {
+  MemoryPlanInput input{.memory_bytes = 1 * kGiB,
+                        .host_memory_bytes = 1 << 20,
+                        .offloaded_sequences = 20,
+                        .flags = {.device = "accelerator-memory", .host = "host-kv"}};
+  const Error device = plan_memory(one_billion(), input).error();
+  EXPECT_NE(device.message.find("Raise --accelerator-memory, which gives 1.00 GiB now"),
+            std::string::npos)
+      << device.message;
+  EXPECT_EQ(device.param, "accelerator-memory");
+  input.memory_bytes = 8 * kGiB;
+  const Error host = plan_memory(one_billion(), input).error();
+  EXPECT_NE(host.message.find("Raise --host-kv"), std::string::npos) << host.message;
+  EXPECT_EQ(host.param, "host-kv");
+  input.host_memory_bytes = 0;
+  input.executor.kv_bytes = 9 * kGiB;
+  const Error blocks = plan_memory(one_billion(), input).error();
+  EXPECT_NE(blocks.message.find("raise --accelerator-memory"), std::string::npos) << blocks.message;
+}
+
 TEST(MemoryPlan, RopeScalingAllowsMorePositionsWhereTheyAreAskedFor) {
   model::ModelConfig config = one_billion();
   config.rope_scaling = model::DynamicRope{.factor = 2.0};

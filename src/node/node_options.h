@@ -15,6 +15,7 @@
 #include "exec/forward_executor.h"
 #include "latency/profile.h"
 #include "node/device_choice.h"
+#include "node/memory_flags.h"
 #include "scheduler/policy.h"
 
 namespace tandem {
@@ -64,6 +65,7 @@ struct NodeOptions {
   int64_t memory_bytes = 0;  // weights, workspaces and KV; 0: a share of what is free, where
                              // there are several memory nodes on those that compute
   std::optional<double> memory_share;  // that share; absent: kMemoryShare
+  MemoryFlags memory_flags;
   // Two tiers: an accelerator with memory_bytes of its own. Absent: the CPUs alone.
   std::optional<device::AcceleratorSpec> accelerator;
   // `accelerator` and `host_memory_bytes` are for the GPU that --device auto prefers. Opening the

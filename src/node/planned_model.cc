@@ -38,6 +38,7 @@ MemoryPlanInput plan_input(const OpenedModel& model, const NodeOptions& options,
   input.max_running = options.max_num_seqs;
   input.max_model_len = options.max_model_len;
   input.memory_bytes = memory_to_use(options, model.device.device());
+  input.flags = options.memory_flags;
   input.executor.max_batched_tokens = options.max_num_batched_tokens;
   input.executor.max_logit_rows = options.max_num_seqs;
   input.executor.end_tokens = static_cast<int32_t>(model.folder.eos_token_ids.size());

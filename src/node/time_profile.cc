@@ -45,8 +45,9 @@ std::string weights_identity(const model::WeightFormats& formats) {
 void print_accuracy(const Profile& profile, const std::filesystem::path& from) {
   const latency::Accuracy& own = profile.accuracy.modular;
   log::info(
-      "step times: profile of {}{}; its error on {} held-out batches: mean {:.1f} %, P90 {:.1f} % "
-      "(the same batch twice: {:.1f} %)",
+      "step times: profile of {}{}; its predictions of {} held-out batches are {:.1f} % accurate "
+      "in "
+      "the mean, nine of ten at least {:.1f} % (a second run of the same batch: {:.1f} %)",
       profile.date, from.empty() ? "" : fmt::format(" in {}", from.string()), own.batches,
       own.mean * 100, own.p90 * 100, profile.accuracy.repeatability.mean * 100);
   constexpr int32_t kFar = 8;

@@ -18,8 +18,11 @@ constexpr Nanos kNone = Nanos::max();
 // The closed form is a lower bound. Where it is beyond the target by no more than this part of it,
 // the replay gives a better forecast.
 constexpr int64_t kNearTarget = 4;
-// Who waits for others to end asks again after this at the latest.
+// A client whose request waits for others to end asks again after this at the latest.
 constexpr Nanos kLongestRetry = std::chrono::minutes(10);
+// If a promise needs the end of answers, their expected length is the mean and this number of
+// standard deviations.
+constexpr double kSureDeviations = 2;
 
 // b >= 0.
 Nanos later(Nanos a, Nanos b) { return a > kNone - b ? kNone : a + b; }
@@ -71,10 +74,14 @@ AdmissionVerdict SloAdmission::decide(const AdmissionView& view, const Admission
   const Nanos left = ask.ttft == kNone ? kNone : planned(ask.ttft) - waited;
   const int64_t places = missing_places(view, ask);
   const int64_t blocks = missing_blocks(view, ask);
-  // Until answers that end have left the places and blocks that are missing.
-  const Nanos wait =
-      places > 0 || blocks > 0 ? wait_for_room(view, limits, blocks, places) : Nanos{0};
-  if (wait > Nanos{0} && (left == kNone || wait > left)) {
+  // Until answers that end have left the missing places and blocks. A request that overtakes others
+  // would take the places and blocks for which they wait.
+  const bool lacks_room = places > 0 || blocks > 0;
+  const bool is_last = view.prompts.empty() || goes_before(view.prompts.back(), ask);
+  const Nanos wait = !lacks_room ? Nanos{0}
+                     : is_last   ? wait_for_room(view, limits, blocks, places)
+                                 : kNone;
+  if (lacks_room && (left == kNone || wait > left)) {
     verdict.reason = places > 0 ? RefusalReason::kPlaces : RefusalReason::kBlocks;
     return refuse(view, ask, verdict);
   }
@@ -393,11 +400,14 @@ SloAdmission::Alone SloAdmission::alone(const AdmissionView& view, const Admissi
 }
 
 SloAdmission::Freed SloAdmission::steps_until_freed(const AdmissionView& view, int64_t blocks,
-                                                    int64_t places) const {
+                                                    int64_t places, double deviations) const {
   std::vector<std::pair<double, int64_t>> ends;
   ends.reserve(view.decodes.size());
   for (const AdmittedDecode& decode : view.decodes) {
-    ends.emplace_back(lengths_.rest(decode.output_tokens, decode.max_tokens), decode.held_blocks);
+    const double rest = lengths_.rest(decode.output_tokens, decode.max_tokens);
+    const auto most = static_cast<double>(std::max(decode.max_tokens - decode.output_tokens, 1));
+    ends.emplace_back(std::min(most, rest + deviations * std::sqrt(lengths_.variance())),
+                      decode.held_blocks);
   }
   std::ranges::sort(ends);
   for (const auto& [rest, held] : ends) {
@@ -414,14 +424,14 @@ SloAdmission::Freed SloAdmission::steps_until_freed(const AdmissionView& view, i
 
 // When so many blocks and places are free again, as answers end.
 Nanos SloAdmission::until_freed(const AdmissionView& view, int64_t blocks, int64_t places) const {
-  const double steps = steps_until_freed(view, blocks, places).steps;
+  const double steps = steps_until_freed(view, blocks, places, 0).steps;
   const auto step = static_cast<double>(model_.step_time(sums_.grown).count());
   return std::min(Nanos{static_cast<int64_t>(std::min(steps * step, 1e15))}, kLongestRetry);
 }
 
 Nanos SloAdmission::wait_for_room(const AdmissionView& view, const Limits& limits, int64_t blocks,
                                   int64_t places) const {
-  const Freed freed = steps_until_freed(view, blocks, places);
+  const Freed freed = steps_until_freed(view, blocks, places, kSureDeviations);
   latency::StepShape full = sums_.grown;
   full.prefill_rows = std::max(limits.step_tokens - static_cast<int32_t>(full.rows()), 1);
   full.prefill_slices = 1;

@@ -140,8 +140,9 @@ class SloAdmission final : public Admission {
     double steps = 0;     // until the last of the running answers that are needed has ended
     bool enough = false;  // false: all running answers together free too little
   };
-  [[nodiscard]] Freed steps_until_freed(const AdmissionView& view, int64_t blocks,
-                                        int64_t places) const;
+  // `deviations`: standard deviations by which answers are taken to be longer than the mean.
+  [[nodiscard]] Freed steps_until_freed(const AdmissionView& view, int64_t blocks, int64_t places,
+                                        double deviations) const;
   [[nodiscard]] Nanos until_freed(const AdmissionView& view, int64_t blocks, int64_t places) const;
   // The same at the pace of steps that prompts fill; kNone: running answers free too little.
   [[nodiscard]] Nanos wait_for_room(const AdmissionView& view, const Limits& limits, int64_t blocks,

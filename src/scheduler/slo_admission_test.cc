@@ -188,15 +188,35 @@ TEST(SloAdmission, KvOfAllThatWereLetInMustFit) {
   stage.decodes.assign(
       10, {.known_tokens = 1500, .output_tokens = 1, .max_tokens = 20, .held_blocks = 94});
   stage.least_tpot = std::chrono::seconds(1);
-  const AdmissionVerdict refused = desk.decide(stage, ask_for(1000, std::chrono::seconds(10)));
+  const AdmissionVerdict refused = desk.decide(stage, ask_for(1000, milliseconds(200)));
   EXPECT_EQ(refused.reason, RefusalReason::kBlocks);
   EXPECT_GT(*refused.ttft, *refused.retry_after);
-  EXPECT_EQ(desk.decide(stage, ask_for(300, std::chrono::seconds(10))).answer,
-            AdmissionAnswer::kAccept);
+  EXPECT_EQ(desk.decide(stage, ask_for(300, milliseconds(200))).answer, AdmissionAnswer::kAccept);
   // Best effort that has waited too long has a right to its blocks.
   desk.head = {.blocks = 100, .places = 1};
-  EXPECT_EQ(desk.decide(stage, ask_for(300, std::chrono::seconds(10))).reason,
-            RefusalReason::kBlocks);
+  EXPECT_EQ(desk.decide(stage, ask_for(300, milliseconds(200))).reason, RefusalReason::kBlocks);
+}
+
+// The running answers end within 19 steps, and leave the blocks that the request lacks.
+TEST(SloAdmission, ARequestMayWaitForTheBlocksOfAnswersThatEndInTime) {
+  Desk desk;
+  Stage stage;
+  stage.decodes.assign(
+      10, {.known_tokens = 1500, .output_tokens = 1, .max_tokens = 20, .held_blocks = 94});
+  stage.least_tpot = std::chrono::seconds(1);
+  const AdmissionVerdict verdict = desk.decide(stage, ask_for(1000, std::chrono::seconds(10)));
+  EXPECT_EQ(verdict.answer, AdmissionAnswer::kAccept);
+  const AdmissionVerdict roomy = desk.decide(stage, ask_for(300, std::chrono::seconds(10)));
+  EXPECT_GT(*verdict.ttft, *roomy.ttft + 19 * milliseconds(2)) << "the wait is in the forecast";
+  // Nor may it overtake a prompt that waits, or wait for answers that free too little.
+  AdmissionAsk urgent = ask_for(1000, std::chrono::seconds(10));
+  urgent.level = -1;
+  stage.prompts = {waits(300, std::chrono::seconds(10), 0)};
+  stage.version = 2;
+  EXPECT_EQ(desk.decide(stage, urgent).reason, RefusalReason::kBlocks);
+  EXPECT_EQ(desk.decide(stage, ask_for(1000, Nanos::max(), std::chrono::seconds(1))).reason,
+            RefusalReason::kBlocks)
+      << "without a target for the first token";
 }
 
 TEST(SloAdmission, TheLengthOfAnswersIsLearnt) {

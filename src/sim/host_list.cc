@@ -58,16 +58,18 @@ Result<HostFlags> parse_host(const std::string& text, const SimHostSpec& default
                                           "kv=256GiB;gbps=150;workers=24",
                                           item));
     }
-    arguments.push_back(fmt::format("--{}", item.substr(0, equals)));
+    const std::string_view key = item.substr(0, equals);
+    const std::string flag = fmt::format("--{}", key);
+    if (!line.root().has_option(flag)) {
+      return about_host(text,
+                        fmt::format("unknown key '{}'{}", key, cli::nearest_key(key, line.root())));
+    }
+    arguments.push_back(flag);
     arguments.emplace_back(item.substr(equals + 1));
   }
   const Result<std::optional<int>> done = line.parse(std::move(arguments));
   if (!done.ok()) {
-    const std::string& what = done.error().message;
-    const size_t dashes = what.find("--");
-    const std::string unknown =
-        dashes == std::string::npos ? "" : what.substr(dashes, what.find(' ', dashes) - dashes);
-    return about_host(text, what + cli::nearest_flag(unknown, line.root()));
+    return about_host(text, done.error().message);
   }
   return flags;
 }

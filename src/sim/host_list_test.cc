@@ -53,7 +53,8 @@ TEST(HostList, ErrorsNameTheKeyAndTheCure) {
   EXPECT_THAT(error_of("kv=1GiB;latency=2s"), HasSubstr("at most 1s"));
   EXPECT_THAT(error_of("kv=1GiB;gbps=0"), HasSubstr("--gbps"));
   EXPECT_THAT(error_of("kv=1GiB;latency=fast"), HasSubstr("latency: "));
-  EXPECT_THAT(error_of("kv=1GiB;wokers=5"), HasSubstr("--workers"));
+  EXPECT_THAT(error_of("kv=1GiB;wokers=5"),
+              HasSubstr("unknown key 'wokers', did you mean workers?"));
   EXPECT_THAT(error_of("kv=1GiB;pooled=yes"), HasSubstr("neither true nor false"));
 }
 

@@ -156,10 +156,10 @@ Status read_member_key(const ConfigNode& node, const std::string& file, const Sc
                                 with_article(varied.option)));
   }
   if (varied.field.empty() || varied.field == "help") {
-    const std::string flag = cli::flag_of_key(node.key.substr(last + 1));
+    const std::string key = node.key.substr(last + 1);
     return error_at(file, node.line,
-                    fmt::format("vary: unknown key '{}' of {}{}", node.key.substr(last + 1),
-                                with_article(varied.option), cli::nearest_flag(flag, known)));
+                    fmt::format("vary: unknown key '{}' of {}{}", key, with_article(varied.option),
+                                cli::nearest_key(key, known)));
   }
   return {};
 }
@@ -175,7 +175,7 @@ Result<VariedKey> read_varied(const ConfigNode& node, const std::string& file,
     if (varied.option.empty()) {
       return error_at(file, node.line,
                       fmt::format("vary: unknown key '{}'{}", node.key,
-                                  cli::nearest_flag(cli::flag_of_key(node.key), keys.options)));
+                                  cli::nearest_key(node.key, keys.options)));
     }
     if (std::ranges::count(kNotVaried, varied.option) > 0) {
       return error_at(file, node.line,

@@ -149,7 +149,7 @@ def test_keys_are_sent_and_never_written(binary, start_server, long_model, tmp_p
 
 @pytest.mark.parametrize("flags, names", [
     (["--num-promts", "5"], "--num-prompts"),
-    (["--stream", "num-promts=5"], "--num-prompts"),
+    (["--stream", "num-promts=5"], "did you mean num-prompts?"),
     (["--stream", "name"], "key=value"),
     (["--request-rate", "-1"], "request-rate"),
     (["--dataset-path", "/no/such/file"], "/no/such/file"),

@@ -71,6 +71,15 @@ def test_answers_under_load_are_those_of_a_quiet_server(binary, start_server, ta
     assert "Right answers" in table and "Right answers" in (tmp_path / "report.html").read_text()
 
 
+@pytest.mark.parametrize("flags", [(), ("--backend", "openai-chat"), ("--random-prefix-len", 40)], ids=["completions", "chat", "shared prefixes"])
+def test_prompts_of_a_load_have_the_planned_length(binary, start_server, tmp_path, flags):
+    """The tokenizer cuts the first word of a text into letters, so that words cost different numbers of tokens there."""
+    _, result, said = ask(binary, start_server(None), tmp_path, "--num-prompts", 20, "--random-input-len", 64, "--random-output-len", 2, *flags)
+    planned = 64 + (40 if "--random-prefix-len" in flags else 0)
+    assert json.loads((tmp_path / "result.json").read_text())["input_lens"] == [planned] * 20
+    assert result["generator"]["other_input_lengths"] == 0 and "another length than planned" not in said
+
+
 @pytest.mark.parametrize("policy", ["piggyback", "lanes", "neo_plus"])
 def test_offloaded_answers_are_those_of_a_quiet_server(binary, start_server, tasks, alone, tmp_path, policy):
     """There are too few blocks for all questions, so most are decoded with their attention on the host."""

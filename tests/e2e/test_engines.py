@@ -115,7 +115,7 @@ def test_a_band_holds_for_every_host(binary, tmp_path):
     (("name: cpu, ", ""), 6, "engine 2: it has no name"),
     (("shares-host: gpu", "shares-host: gpuu"), 6, "no engine is named 'gpuu', did you mean gpu?"),
     (("host-kv: 64GiB, ", ""), 6, "'gpu' uses no host; give it host-kv"),
-    (("policy: sarathi", "polcy: sarathi"), 6, "engine 2: unknown key 'polcy', did you mean --policy?"),
+    (("policy: sarathi", "polcy: sarathi"), 6, "engine 2: unknown key 'polcy', did you mean policy?"),
     (("xeon-6342", "xeon"), 6, "engine 'cpu': --accelerator 'xeon' is none of a100"),
     (("accelerator-memory: 19GiB", "accelerator-memory: 8GiB"), 5, "engine 'gpu': "),
     (("xeon-6342,", "xeon-6342, host-kv: 1GiB,"), 6, "is a host itself and has no second tier"),

@@ -49,7 +49,9 @@ def test_a_server_without_one_measures_and_keeps_it(start_server, tmp_path):
     path = tmp_path / "new" / "profile.json"
     server = start_server(MODEL, *FLAGS, "--profile", path)
     assert json.loads(path.read_text())["tandem_profile"] == 1
-    assert "profile of" in server.log.read_text()
+    accuracy = json.loads(path.read_text())["accuracy"]["modular"]
+    said = f"{accuracy['batches']} held-out batches are {accuracy['mean'] * 100:.1f} % accurate in the mean, nine of ten at least {accuracy['p90'] * 100:.1f} %"
+    assert "profile of" in server.log.read_text() and said in server.log.read_text()
 
 
 def test_a_profile_of_another_build_is_used_if_it_is_named(start_server, measured, tmp_path):

@@ -213,15 +213,21 @@ def test_a_machine_that_was_measured(binary, tmp_path, long_model):
     (["--accelerator", "b100"], "a100, h100"),
     (["--shape", "9B"], "8B"),
     (["--accelerator-memory", "lots"], "lots"),
-    (["--emulate-accelerator", "auto", "--device-memory", "1GiB", "--host-memory", "1GiB"], "simulate"),
+    (["--emulate-accelerator", "auto"], "--emulate-accelerator: it has no effect here: it plays an accelerator in real time"),
+    (["--device-memory", "20GiB"], "--device-memory: it has no effect here: the memory of the simulated machine is given by --accelerator-memory"),
+    (["--threads", "1"], "--threads: it has no effect here: the simulated machine is given by --accelerator"),
+    (["--accelerator-memory", "10GiB"], "Raise --accelerator-memory, which gives 9.00 GiB now"),
+    (["--host-kv", "1MiB"], "Raise --host-kv, which gives 1.0 MiB now"),
+    (["--engine", "name=gpu;accelerator-memory=10GiB"], "the model does not fit"),
+    (["--engine", "name=gpu;isa=avx2"], "--isa: it has no effect here"),
     (["--num-prompts", "0"], "num-prompts"),
-    (["--stream", "request-rat=1"], "request-rate"),
+    (["--stream", "request-rat=1"], "--stream: unknown key 'request-rat', did you mean request-rate?"),
     (["--limit", "soon"], "soon"),
     (["--polcy", "sarathi"], "--policy"),
     (["--host-band", "0.2"], "give --host-kv or --host"),
     (["--host-band", "20%", "--host-kv", "10GiB"], "20%"),
     (["--host", "gbps=5"], "its memory is missing"),
-    (["--host", "kv=5GiB;gbsp=5"], "--gbps"),
+    (["--host", "kv=5GiB;gbsp=5"], "unknown key 'gbsp', did you mean gbps?"),
     (["--host", "kv=5GiB", "--host-kv", "5GiB"], "leave --host-kv out"),
     (["--host", "kv=5GiB;link-gbps=0"], "link-gbps"),
     (["--belief-host-factor", "0"], "belief-host-factor"),
@@ -231,6 +237,13 @@ def test_what_is_wrong_is_named(binary, flags, said):
     code, text = run(binary, "simulate", *flags)
     assert code != 0
     assert said in text
+
+
+def test_help_lists_no_option_without_effect(binary):
+    text = run(binary, "simulate", "--help")[1]
+    absent = ["--device-memory", "--gpu-memory-utilization", "--threads", "--isa", "--numa", "--device ", "--host-memory", "--timeline-out", "--seed"]
+    assert [flag for flag in absent if f"  {flag}" in text] == []
+    assert "  --accelerator-memory" in text and "  --max-queue-flex" in text and "  --profile" in text
 
 
 def test_a_run_that_cannot_end_stops_at_its_limit(binary):

@@ -192,13 +192,20 @@ class PolicyWatch final : public StepPolicy {
            blocks_for(head.known_tokens + 1) <= view.budget.total_blocks / 4 - held;
   }
 
-  // With the best effort that runs it may have a quarter of all.
+  // With the best effort that runs it may have a quarter of all places, and none once that best
+  // effort has a quarter of all blocks.
   [[nodiscard]] int32_t places_for_head(const SystemView& view) const {
     int32_t held = 0;
+    int64_t held_blocks = 0;
     for (const SequenceView& sequence : view.running) {
-      held += sequence.service_class == ServiceClass::kBestEffort ? sequence.choices : 0;
+      if (sequence.service_class == ServiceClass::kBestEffort) {
+        held += sequence.choices;
+        held_blocks += sequence.own_blocks;
+      }
     }
-    return std::max(std::max(places_ / 4, 1) - held, 0);
+    return held_blocks >= view.budget.total_blocks / 4
+               ? 0
+               : std::max(std::max(places_ / 4, 1) - held, 0);
   }
 
   // Who has not begun leaves the overdue head its places.

@@ -317,7 +317,8 @@ TEST(OmniServe, TargetsThatTheLoadMakesImpossibleKeepStepsShortWhileItLasts) {
 // host that takes 1 us for each token.
 std::vector<size_t> offloads_of_steps(int count, const latency::HostTimes* host,
                                       int32_t context_tokens) {
-  OmniServePolicy policy({.host_limit_steps = 2}, model(), host);
+  OmniServePolicy policy({.offload_below = 25, .onload_above = 50, .host_limit_steps = 2}, model(),
+                         host);
   Stage stage{.running = {decode(1, kBe)}, .free_blocks = 100};
   stage.running.front().own_blocks = 0;
   stage.offloaded.push_back(on_the_host(20, SequenceState::kParkedInFlight));

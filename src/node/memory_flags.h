@@ -1,0 +1,14 @@
+// By which flags a command is given the memory of a node. Plain data.
+#pragma once
+
+#include <string>
+
+namespace tandem {
+
+// Names without dashes, which errors name.
+struct MemoryFlags {
+  std::string device = "device-memory";
+  std::string host = "host-memory";
+};
+
+}  // namespace tandem
