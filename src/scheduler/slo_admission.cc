@@ -15,8 +15,8 @@ namespace tandem {
 namespace {
 
 constexpr Nanos kNone = Nanos::max();
-// The closed form is a lower bound. Where it is beyond the target by no more than this part of it,
-// the replay gives a better forecast.
+// The closed form is a lower bound. Up to this part of the target beyond the target, the replay
+// gives a better forecast.
 constexpr int64_t kNearTarget = 4;
 // A client whose request waits for others to end asks again after this at the latest.
 constexpr Nanos kLongestRetry = std::chrono::minutes(10);
@@ -405,8 +405,8 @@ SloAdmission::Freed SloAdmission::steps_until_freed(const AdmissionView& view, i
   ends.reserve(view.decodes.size());
   for (const AdmittedDecode& decode : view.decodes) {
     const double rest = lengths_.rest(decode.output_tokens, decode.max_tokens);
-    const auto most = static_cast<double>(std::max(decode.max_tokens - decode.output_tokens, 1));
-    ends.emplace_back(std::min(most, rest + deviations * std::sqrt(lengths_.variance())),
+    const auto bound = static_cast<double>(std::max(decode.max_tokens - decode.output_tokens, 1));
+    ends.emplace_back(std::min(bound, rest + deviations * std::sqrt(lengths_.variance())),
                       decode.held_blocks);
   }
   std::ranges::sort(ends);
