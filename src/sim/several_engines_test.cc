@@ -6,8 +6,8 @@
 
 #include "base/check.h"
 #include "model/make.h"
-#include "scheduler/policies/piggyback.h"
 #include "sim/simulate.h"
+#include "sim/test_support.h"
 
 namespace tandem::sim {
 namespace {
@@ -176,8 +176,7 @@ TEST(SeveralEngines, RepeatAndDoNotDependOnTheOrderOfTheList) {
 // read its memory nearly all the time.
 TEST(SeveralEngines, ASharedHostSlowsBothDown) {
   EngineSetup gpu = with_host(engine_of("gpu", "a100", "overlap"), 5e9);
-  gpu.options.node.policy_options[kOffloadBelow] = 25;
-  gpu.options.node.policy_options[kOnloadAbove] = 50;
+  offload_early(gpu.options.node);
   EngineSetup cpu = engine_of("cpu", "xeon-6342", "accel_only");
   Stream decode = kBulk;  // steps of a single sequence are the same however long they take
   decode.requests = 1;

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 
-#include "scheduler/policies/piggyback.h"
 #include "sim/test_support.h"
 
 namespace tandem::sim {
@@ -144,8 +143,7 @@ TEST(Simulate, WhatProfilingDidDoesNotCount) {
 TEST(Simulate, SeveralHostsShareTheOffloadedSequences) {
   SimulateOptions options = an_a100();
   options.node.policy = "lanes";
-  options.node.policy_options[kOffloadBelow] = 25;
-  options.node.policy_options[kOnloadAbove] = 50;
+  offload_early(options.node);
   options.node.max_num_seqs = 64;
   options.machine.memory_bytes = int64_t{19} << 30;
   options.machine.host_memory_bytes = int64_t{64} << 30;

@@ -3,6 +3,7 @@
 
 #include "base/check.h"
 #include "model/make.h"
+#include "node/option_table.h"
 #include "sim/simulate.h"
 
 namespace tandem::sim {
@@ -17,6 +18,17 @@ inline SimulateOptions an_a100() {
   options.node.max_model_len = 8192;
   options.node.policy = "accel_only";
   return options;
+}
+
+// Best effort leaves the accelerator while a quarter of the blocks is free, and returns to a half:
+// much is offloaded.
+inline void offload_early(NodeOptions& node) {
+  for (const OptionDescriptor& option : node_option_table(node)) {
+    const int64_t percent = option.name == "offload-below"  ? 25
+                            : option.name == "onload-above" ? 50
+                                                            : 0;
+    CHECK(percent == 0 || option.value.set(percent).ok(), "{} is a share in percent", percent);
+  }
 }
 
 inline loadgen::Load fixed_load(int64_t requests, double rate, int32_t input, int32_t output) {

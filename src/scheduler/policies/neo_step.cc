@@ -301,9 +301,8 @@ void NeoStep::admit_latency_sensitive() {
     const int32_t rows = draft_.builder().tokens_left();
     begins = begins && waiting.service_class == kLs && rows > 0;
     const int32_t tokens = begins ? tokens_of(waiting, rows) : 0;
-    const bool may_begin = tokens >= 1;
-    begins = may_begin && draft_.admit(waiting, tokens);
-    first_token_waits_ = first_token_waits_ || (may_begin && !begins);
+    begins = tokens >= 1 && draft_.admit(waiting, tokens);
+    first_token_waits_ = first_token_waits_ || (tokens >= 1 && !begins);
     count_first_token(waiting);
     if (begins) {
       count_begun(waiting, tokens);
@@ -311,18 +310,12 @@ void NeoStep::admit_latency_sensitive() {
   }
 }
 
-// Prompts that go straight to the host do not wait for room on the accelerator. But they make steps
-// longer, and with them the time until answers end and leave their blocks to a latency-sensitive
-// prompt that waits for blocks.
+// Prompts that go straight to the host need no room, but lengthen the wait of a prompt for blocks.
 void NeoStep::collect_prompts() {
-  if (draft_.builder().preempts() || first_token_waits_ ||
-      (draft_.planner().refused() && !stages_prompts())) {
-    return;
-  }
+  bool collects = !draft_.builder().preempts() && !first_token_waits_ &&
+                  (stages_prompts() || !draft_.planner().refused());
   for (const SequenceView& waiting : view_.waiting) {
-    if (waiting.service_class == kBe && !collect(waiting)) {
-      return;
-    }
+    collects = collects && (waiting.service_class != kBe || collect(waiting));
   }
 }
 
