@@ -231,7 +231,7 @@ def test_help_shows_ranges_and_names(binary):
     text = " ".join(run(binary, "serve", "--help")[1].split())
     assert "Sequences that run at a time (1 to 65536 sequences) [256]" in text
     assert "--dtype auto|bfloat16|float32" in text and "--log-level trace|debug|info|warning|error|off" in text
-    assert "(0.01 to 1)" in text and "(0 to 100 percent) [25]" in text
+    assert "(0.01 to 1)" in text and "(0 to 100 percent) [5]" in text
     manual = run(binary, "manual")[1]
     assert "(1 to 65536 sequences)" in manual
 

@@ -67,7 +67,7 @@ def test_more_accelerators_hold_what_one_does_not(binary, tmp_path):
 
 def test_a_second_tier_takes_best_effort(binary, tmp_path):
     load = ["--num-prompts", 40, "--request-rate", 20, "--random-input-len", 700, "--random-output-len", 60, "--service-tier", "flex", "--max-model-len", 4096]
-    result, _ = simulate(binary, tmp_path, "--policy", "piggyback", "--accelerator-memory", "21GiB", "--host-kv", "64GiB", *load)
+    result, _ = simulate(binary, tmp_path, "--policy", "piggyback", "--accelerator-memory", "21GiB", "--host-kv", "64GiB", "--offload-below", 25, *load)
     assert result["completed"] == 40
     assert result["tandem"]["machine"]["hops"] > 0
 
@@ -84,6 +84,8 @@ link-gbps: 25
 max-model-len: 4096
 max-num-seqs: 512
 policy: omniserve
+offload-below: 25
+onload-above: 50  # more sequences stay on the host
 admission: "off"
 limit: 120s
 piggyback-token-budget: 2048  # the target alone bounds steps
