@@ -301,13 +301,15 @@ class Run {
 
   Status take_events(Nanos patience) {
     std::vector<TokenEvent> events = inbox_->take(patience);
+    Status status;  // an error of one line takes no answer from the others
     for (size_t begin = 0; begin < events.size();) {
       size_t end = begin + 1;
       while (end < events.size() && events[end].tag == events[begin].tag) ++end;
-      RETURN_IF_ERROR(take(std::span(events).subspan(begin, end - begin)));
+      Status taken = take(std::span(events).subspan(begin, end - begin));
+      status = status.ok() ? std::move(taken) : std::move(status);
       begin = end;
     }
-    return {};
+    return status;
   }
 
   // Events of one prompt.

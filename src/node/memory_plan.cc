@@ -128,7 +128,7 @@ Error blocks_do_not_fit(const MemoryPlan& plan, int64_t block_bytes, const std::
 }
 
 Error too_few_blocks(const MemoryPlan& plan, int64_t needed_len) {
-  return {ErrorCode::kResourceExhausted,
+  return {ErrorCode::kInvalidArgument,
           fmt::format(
               "--num-kv-blocks {} holds {} tokens, and --max-model-len is {}: give at least "
               "{} blocks, or lower --max-model-len",
@@ -203,7 +203,9 @@ Result<MemoryPlan> plan_memory(const model::ModelConfig& config, const MemoryPla
   plan.executor.host.kv_bytes = plan.host.kv_bytes;
   fill_rows(config, input, plan);
   if (plan.total_bytes > input.memory_bytes) {
-    if (blocks_given) {
+    const int64_t left = input.memory_bytes - (plan.total_bytes - plan.executor.kv_bytes);
+    const bool some_fit = left >= blocks_of(needed_len, plan.block_tokens) * layout.block_bytes();
+    if (blocks_given && some_fit) {
       return blocks_do_not_fit(plan, layout.block_bytes(), input.flags.device);
     }
     return does_not_fit(plan, plan.total_bytes - plan.executor.kv_bytes, layout.block_bytes(),

@@ -54,7 +54,7 @@ TEST(MemoryPlan, ASmallPoolShortensTheContextUnlessItWasAskedFor) {
   tight.max_model_len = 4096;
   const auto refused = plan_memory(one_billion(), tight);
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(refused.error().code, ErrorCode::kInvalidArgument) << "two flags contradict each other";
   EXPECT_EQ(refused.error().param, "num-kv-blocks");
 }
 
@@ -72,6 +72,8 @@ TEST(MemoryPlan, BlocksThatDoNotFitAreNamedWithTheNumberThatDoes) {
   const kernels::KvLayout layout = kv_layout_for(one_billion(), input.executor);
   input.executor.kv_bytes = fits * layout.block_bytes();
   EXPECT_TRUE(plan_memory(one_billion(), input).ok());
+  input.memory_bytes = kGiB;
+  EXPECT_EQ(plan_memory(one_billion(), input).error().param, "device-memory") << "no block fits";
 }
 
 TEST(MemoryPlan, TooLittleMemoryNamesTheFlags) {

@@ -29,7 +29,8 @@ struct Request {
   std::string external_id;  // the client's X-Request-Id, for logs
   std::shared_ptr<TokenSink> sink;
   uint64_t sink_tag = 0;  // handed back in every event: the sink's own name for the request
-  // Requests of the same body that are submitted after this one: the queue takes all or none.
+  // Requests of the same body that are submitted after this one: the queue has room for them, too,
+  // when it takes this one. It keeps no room for them.
   int32_t followers = 0;
 };
 

@@ -149,6 +149,7 @@ void SloAdmission::count(const AdmissionView& view) {
     sums_.held_blocks += prompt.held_blocks;
     sums_.blocks_to_begin += std::max<int64_t>(blocks - prompt.held_blocks, 0);
     sums_.pending_tokens += prompt.rest.pending_tokens;
+    sums_.longest_prompt = std::max<int64_t>(sums_.longest_prompt, known);
     sums_.waiting_sequences +=
         std::cmp_less(sums_.prompts, view.running_prompts) ? 0 : prompt.rest.choices;
     sums_.any_due = sums_.any_due || prompt.first_token_due < kNone;
@@ -433,10 +434,10 @@ Nanos SloAdmission::wait_for_room(const AdmissionView& view, const Limits& limit
                                   int64_t places) const {
   const Freed freed = steps_until_freed(view, blocks, places, kSureDeviations);
   latency::StepShape full = sums_.grown;
-  full.prefill_rows = std::max(limits.step_tokens - static_cast<int32_t>(full.rows()), 1);
-  full.prefill_slices = 1;
-  const Nanos step =
-      std::max(model_.step_time(sums_.grown), std::min(limits.step, model_.step_time(full)));
+  const int32_t rows = std::max(limits.step_tokens - static_cast<int32_t>(full.rows()), 1);
+  full.add_prefill(std::max<int64_t>(sums_.longest_prompt - rows, 0), rows, 1);
+  const Nanos filled = later(model_.step_time(full), limits.forced.apart);
+  const Nanos step = std::max(model_.step_time(sums_.grown), std::min(limits.step, filled));
   const double nanos = freed.steps * static_cast<double>(step.count());
   return !freed.enough || nanos > 1e15 ? kNone : Nanos{static_cast<int64_t>(nanos)};
 }
@@ -446,9 +447,9 @@ Nanos SloAdmission::time_until(const AdmissionView& view, const AdmissionAsk& as
                                const AdmissionVerdict& verdict) const {
   switch (verdict.reason) {
     case RefusalReason::kBlocks:
-      return until_freed(view, missing_blocks(view, ask), 1);
     case RefusalReason::kPlaces:
-      return until_freed(view, 0, missing_places(view, ask));
+      return until_freed(view, missing_blocks(view, ask),
+                         std::max<int64_t>(missing_places(view, ask), 1));
     case RefusalReason::kTokenTime:
       return until_freed(view, 0, 1);
     default:

@@ -4,8 +4,10 @@
 //   1. its first token comes in time, and so do those of all that were let in before,
 //   2. no step that LS sequences are part of is longer than the least TPOT target among them, now
 //      and when all of them have grown to the length that answers have here,
-//   3. their KV and their number fit the pool and the places, less what best effort that has waited
-//      too long has a right to.
+//   3. their KV and their number fit the pool and the places, less the right of best effort that
+//   has
+//      waited too long, or answers that end leave the missing room before the target of the first
+//      token. A request without such a target, or before others in the line, must fit at once.
 //
 // The first is found by replaying the chunks that the omniserve policy will cut, unless a closed
 // form, a lower bound of what the replay would find, shows that it is out of reach. What best
@@ -78,6 +80,7 @@ class SloAdmission final : public Admission {
     int64_t held_blocks = 0;
     int64_t blocks_to_begin = 0;  // that prompts lack
     int64_t pending_tokens = 0;
+    int64_t longest_prompt = 0;
     int64_t sequences = 0;
     int64_t waiting_sequences = 0;  // of these, without a place
     bool any_due = false;

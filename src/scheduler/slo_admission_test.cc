@@ -208,7 +208,7 @@ TEST(SloAdmission, ARequestMayWaitForTheBlocksOfAnswersThatEndInTime) {
   EXPECT_EQ(verdict.answer, AdmissionAnswer::kAccept);
   const AdmissionVerdict roomy = desk.decide(stage, ask_for(300, std::chrono::seconds(10)));
   EXPECT_GT(*verdict.ttft, *roomy.ttft + 19 * milliseconds(2)) << "the wait is in the forecast";
-  // Nor may it overtake a prompt that waits, or wait for answers that free too little.
+  // It may not overtake a prompt that waits.
   AdmissionAsk urgent = ask_for(1000, std::chrono::seconds(10));
   urgent.level = -1;
   stage.prompts = {waits(300, std::chrono::seconds(10), 0)};
@@ -217,6 +217,19 @@ TEST(SloAdmission, ARequestMayWaitForTheBlocksOfAnswersThatEndInTime) {
   EXPECT_EQ(desk.decide(stage, ask_for(1000, Nanos::max(), std::chrono::seconds(1))).reason,
             RefusalReason::kBlocks)
       << "without a target for the first token";
+  // All places are taken by answers that end within 19 steps; the blocks of one are not enough.
+  stage.prompts.clear();
+  stage.decodes.assign(64, {.known_tokens = 20, .output_tokens = 1, .max_tokens = 20});
+  stage.version = 3;
+  EXPECT_EQ(desk.decide(stage, ask_for(10, std::chrono::seconds(10))).answer,
+            AdmissionAnswer::kAccept);
+  stage.decodes.assign(
+      1, {.known_tokens = 1500, .output_tokens = 1, .max_tokens = 20, .held_blocks = 94});
+  stage.prompts = {waits(15'000, std::chrono::seconds(100))};
+  stage.version = 4;
+  EXPECT_EQ(desk.decide(stage, ask_for(4000, std::chrono::seconds(100))).reason,
+            RefusalReason::kBlocks)
+      << "the answers that end free too little";
 }
 
 TEST(SloAdmission, TheLengthOfAnswersIsLearnt) {

@@ -302,7 +302,7 @@ void NeoStep::admit_latency_sensitive() {
     begins = begins && waiting.service_class == kLs && rows > 0;
     const int32_t tokens = begins ? tokens_of(waiting, rows) : 0;
     begins = tokens >= 1 && draft_.admit(waiting, tokens);
-    first_token_waits_ = first_token_waits_ || (tokens >= 1 && !begins);
+    first_token_waits_ |= tokens >= 1 && !begins && lacks_blocks(waiting, tokens);
     count_first_token(waiting);
     if (begins) {
       count_begun(waiting, tokens);
@@ -312,10 +312,12 @@ void NeoStep::admit_latency_sensitive() {
 
 // Prompts that go straight to the host need no room, but lengthen the wait of a prompt for blocks.
 void NeoStep::collect_prompts() {
-  bool collects = !draft_.builder().preempts() && !first_token_waits_ &&
-                  (stages_prompts() || !draft_.planner().refused());
+  const bool may_begin = !draft_.builder().preempts() && !first_token_waits_ &&
+                         (stages_prompts() || !draft_.planner().refused());
   for (const SequenceView& waiting : view_.waiting) {
-    collects = collects && (waiting.service_class != kBe || collect(waiting));
+    if (!may_begin || (waiting.service_class == kBe && !collect(waiting))) {
+      return;
+    }
   }
 }
 

@@ -114,6 +114,9 @@ class NeoStep {
   [[nodiscard]] bool goes_to_host(const SequenceView& waiting, int64_t blocks, bool has_room) const;
   [[nodiscard]] bool follows_to_host() const;
   [[nodiscard]] bool stages_prompts() const { return view_.budget.staging_blocks > 0; }
+  [[nodiscard]] bool lacks_blocks(const SequenceView& waiting, int32_t tokens) const {
+    return draft_.builder().missing_to_admit(waiting, tokens) > 0;
+  }
   [[nodiscard]] bool will_go_straight(const SequenceView& head) const;
   [[nodiscard]] bool goes_straight(const SequenceView& waiting, int32_t tokens) const;
   void add_prompt(const Prompt& prompt, int64_t blocks);
@@ -203,7 +206,7 @@ class NeoStep {
   int64_t leaving_ = 0;             // blocks of prompts bound for the host, on the accelerator
   RoomAhead kept_for_head_;         // for the prompt that waits for room
   bool sends_away_ = false;         // others leave to make it
-  bool first_token_waits_ = false;  // a latency-sensitive prompt found no room
+  bool first_token_waits_ = false;  // a latency-sensitive prompt found no blocks
   std::vector<Prompt> prompts_;
   int32_t prompt_rows_ = 0;
   int32_t prompt_logits_ = 0;
