@@ -23,6 +23,10 @@ bool draws_prompts(const loadgen::LoadStream& stream) {
   return draws_lengths(stream) && stream.tasks == nullptr;
 }
 
+bool shares_beginnings(const loadgen::LoadStream& stream) {
+  return draws_prompts(stream) && stream.options.prefix_tokens > 0;
+}
+
 bool arrives_in(const loadgen::LoadStream& stream, workload::ArrivalKind kind) {
   return !stream.options.arrivals_from_trace && stream.options.arrivals.kind == kind;
 }
@@ -69,6 +73,8 @@ constexpr std::array kFlags = {
     Flag{"random-input-len", differs<&StreamFlags::random_input_len>, draws_prompts, kNeedsDrawn},
     Flag{"input-len-dist", differs<&StreamFlags::input_len_dist>, draws_prompts, kNeedsDrawn},
     Flag{"random-prefix-len", differs<&StreamFlags::random_prefix_len>, draws_prompts, kNeedsDrawn},
+    Flag{"random-num-prefixes", differs<&StreamFlags::random_num_prefixes>, shares_beginnings,
+         "it is about shared beginnings: give --random-prefix-len, or leave it out"},
     Flag{"random-output-len", differs<&StreamFlags::random_output_len>, draws_lengths, kNeedsDrawn},
     Flag{"output-len-dist", differs<&StreamFlags::output_len_dist>, draws_lengths, kNeedsDrawn},
     Flag{"random-range-ratio", differs<&StreamFlags::random_range_ratio>, draws_lengths,
