@@ -226,8 +226,8 @@ HttpParser::State HttpParser::feed(std::string_view input) {
   return parse();
 }
 
-// RFC 9112, 2.2: old clients send an empty line after a body. False: its second byte is yet to
-// come.
+// Skips one empty line before a request, which old clients send after a body (RFC 9112, 2.2).
+// Returns false if only the first byte of the line has come.
 bool HttpParser::skip_empty_line() {
   constexpr std::string_view kEmptyLine = "\r\n";
   if (impl_->parser.got_some() || impl_->skipped_empty_line) {

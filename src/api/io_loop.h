@@ -80,7 +80,7 @@ class IoLoop {
   void forget(Connection& connection);
   [[nodiscard]] std::string new_id();
   [[nodiscard]] Nanos now() const { return clock_.now(); }
-  // For the header Date; written anew once a second at most.
+  // The time for the header Date. It is formatted at most once a second.
   [[nodiscard]] const std::string& date();
   [[nodiscard]] std::span<char> scratch() { return scratch_; }
   void count_read(size_t bytes) { bytes_read_ += static_cast<int64_t>(bytes); }
@@ -127,8 +127,8 @@ class IoLoop {
   std::atomic<int64_t> longest_delivery_{0};  // thread time, if deliveries are measured
   std::atomic<int64_t> most_read_{0};         // likewise
   SteadyClock clock_;
-  int64_t date_seconds_ = -1;  // of date_
-  std::string date_;
+  int64_t date_seconds_ = -1;  // Unix time that date_ shows
+  std::string date_;           // as the header Date has it
   std::unordered_map<Connection*, std::shared_ptr<Connection>> connections_;
   std::unordered_map<uint64_t, Destination> destinations_;
   uint64_t next_tag_ = 1;

@@ -232,8 +232,7 @@ void print_outcome(const BenchTiersOptions& options, const model::ModelConfig& s
   if (live.seconds < 0.9 * options.seconds) {
     fmt::print(
         "  windows ended after {:.2f} s instead of {}: a sequence has room for {} tokens "
-        "(--output, "
-        "the model's context)\n",
+        "(--output, the model's context)\n",
         live.seconds, options.seconds, options.load.output);
   }
   const double overruns =

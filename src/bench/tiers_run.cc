@@ -17,7 +17,7 @@ namespace tandem::bench {
 namespace {
 
 constexpr Nanos kLook = std::chrono::milliseconds(5);  // between looks when nothing completes
-constexpr int64_t kUnseenSteps = 4;                    // that may have begun already
+constexpr int64_t kUnseenSteps = 4;                    // steps that may have begun already
 constexpr Nanos kPatience = std::chrono::minutes(3);   // for a phase to begin
 
 // That the accelerator's compute was busy, as modelled.

@@ -18,9 +18,10 @@ namespace tandem::loadgen {
 
 struct PromptUnits {
   std::vector<std::string> units;  // the first one begins every prompt, without its space
-  // What the server adds to any text: begin token, chat template, further pieces of the first unit.
+  // Tokens of a prompt beside a token for each unit: begin token, chat template, and the pieces
+  // after the first into which the first unit is cut.
   int32_t overhead_tokens = 0;
-  bool exact = true;  // false: units have other lengths, and prompts about the planned one
+  bool exact = true;  // false: units differ in length, so prompts have about the planned length
   double tokens_per_unit = 1.0;  // 1 if `exact`, else the mean
   // The shortest prompt that can be asked for.
   [[nodiscard]] int32_t least_tokens() const { return overhead_tokens + 1; }

@@ -67,7 +67,7 @@ TEST(PromptText, LettersThatFormTokensTogetherAreLeftOut) {
 }
 
 TEST(PromptText, AnAlphabetWithMoreUnitsIsPreferred) {
-  // Of the words only the shortest count as one token, of capitals all.
+  // Each capital letter is one token. A word in small letters is one token only if it is short.
   const auto count = [](const std::string& text) -> Result<int64_t> {
     int64_t tokens = 0;
     for (const std::string_view word : workload::split(text, ' ')) {
@@ -83,7 +83,8 @@ TEST(PromptText, AnAlphabetWithMoreUnitsIsPreferred) {
   EXPECT_GE(units.units.size(), 16);
 }
 
-// As Tandem-Tiny's: a word behind a space is one token, the first word is cut into its letters.
+// The tokenizer cuts as Tandem-Tiny's: a word behind a space is one token, the first word of a text
+// is cut into its letters.
 TEST(PromptText, FirstWordsThatAreCutIntoLettersKeepLengthsExact) {
   const auto count = [](const std::string& text) -> Result<int64_t> {
     const auto first = static_cast<int64_t>(text.substr(0, text.find(' ')).size());

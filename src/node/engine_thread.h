@@ -73,8 +73,8 @@ class EngineThread final : public Frontend {
     int64_t best_effort = 0;  // of these
   };
 
-  // That requests are taken, and the queue has room for the request and its followers. Needs
-  // mutex_.
+  // An error if no requests are taken now, or the queue has no room for the request and its
+  // followers. Needs mutex_.
   [[nodiscard]] Status check_room(const Request& request);
   [[nodiscard]] Status check_queue(const Request& request) const;
   void reject(const std::string& reason) const;

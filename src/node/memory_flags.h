@@ -1,4 +1,4 @@
-// By which flags a command is given the memory of a node. Plain data.
+// Names of the flags that give a command the memory of a node. Plain data.
 #pragma once
 
 #include <string>

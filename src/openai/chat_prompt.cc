@@ -32,7 +32,7 @@ Result<std::string> join_parts(const Json& parts, std::string_view role, size_t 
     if (!part.is_object() || type == part.end() || !type->is_string()) {
       return wrong_message(index, "each part of 'content' must be an object with a 'type'");
     }
-    // Of an earlier answer of some server; the field has the type's name, too.
+    // A conversation may hold a refusal as an earlier answer. Its text is in the field "refusal".
     const bool refusal = *type == "refusal" && role == "assistant";
     if (*type != "text" && !refusal) {
       Error error = wrong_message(

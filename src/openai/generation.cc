@@ -62,7 +62,7 @@ std::string head_of(const GenerationRequest& request, const AnswerIdentity& iden
   return head;
 }
 
-// Without the end of the object. `cached_tokens` may not be known yet.
+// Appends the usage without the brace that closes it. `cached_tokens` may not be known yet.
 void append_usage(const Usage& usage, std::optional<int64_t> cached_tokens, std::string& out) {
   out += R"(,"usage":{"prompt_tokens":)";
   append_integer(out, usage.prompt_tokens);

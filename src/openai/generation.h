@@ -71,7 +71,7 @@ class Generation {
     text::StopStringCutter cutter;
     LogprobsJson logprobs;
     std::string text;           // whole responses only; without the echoed prompt
-    int64_t echo_chars = 0;     // of the echoed prompt, for text_offset
+    int64_t echo_chars = 0;     // characters of the echoed prompt, for text_offset
     int32_t tokens = 0;         // sent and billed
     int32_t cached_tokens = 0;  // known once it has ended
     bool role_sent = false;

@@ -70,7 +70,7 @@ class TextOffset : public ::testing::Test {
     const bool hidden = skip_special && test_.tokenizer.is_special(token);
     return hidden ? "" : std::string(test_.tokenizer.token_bytes(token));
   }
-  // Where `tokens` begin in a text of theirs that `before` begins.
+  // The text of `before` and `tokens`, and the offset at which each token begins.
   struct Expected {
     Decoded decoded;
     std::vector<int64_t> offsets;

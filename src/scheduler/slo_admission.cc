@@ -74,8 +74,8 @@ AdmissionVerdict SloAdmission::decide(const AdmissionView& view, const Admission
   const Nanos left = ask.ttft == kNone ? kNone : planned(ask.ttft) - waited;
   const int64_t places = missing_places(view, ask);
   const int64_t blocks = missing_blocks(view, ask);
-  // Until answers that end have left the missing places and blocks. A request that overtakes others
-  // would take the places and blocks for which they wait.
+  // `wait` ends when running answers have left the missing places and blocks. A request that
+  // overtakes others would take the places and blocks for which they wait.
   const bool lacks_room = places > 0 || blocks > 0;
   const bool is_last = view.prompts.empty() || goes_before(view.prompts.back(), ask);
   const Nanos wait = !lacks_room ? Nanos{0}

@@ -182,12 +182,18 @@ TEST(SloAdmission, ImpossibleTargetsAreToldToBe) {
   EXPECT_EQ(desk.decide({}, ask_for(40, Nanos{0})).reason, RefusalReason::kNeverFirstToken);
 }
 
-TEST(SloAdmission, KvOfAllThatWereLetInMustFit) {
-  Desk desk;
+// Ten answers hold 940 blocks between them, and end within 19 steps.
+Stage ten_long_answers() {
   Stage stage;
   stage.decodes.assign(
       10, {.known_tokens = 1500, .output_tokens = 1, .max_tokens = 20, .held_blocks = 94});
   stage.least_tpot = std::chrono::seconds(1);
+  return stage;
+}
+
+TEST(SloAdmission, KvOfAllThatWereLetInMustFit) {
+  Desk desk;
+  Stage stage = ten_long_answers();
   const AdmissionVerdict refused = desk.decide(stage, ask_for(1000, milliseconds(200)));
   EXPECT_EQ(refused.reason, RefusalReason::kBlocks);
   EXPECT_GT(*refused.ttft, *refused.retry_after);
@@ -197,13 +203,9 @@ TEST(SloAdmission, KvOfAllThatWereLetInMustFit) {
   EXPECT_EQ(desk.decide(stage, ask_for(300, milliseconds(200))).reason, RefusalReason::kBlocks);
 }
 
-// The running answers end within 19 steps, and leave the blocks that the request lacks.
 TEST(SloAdmission, ARequestMayWaitForTheBlocksOfAnswersThatEndInTime) {
   Desk desk;
-  Stage stage;
-  stage.decodes.assign(
-      10, {.known_tokens = 1500, .output_tokens = 1, .max_tokens = 20, .held_blocks = 94});
-  stage.least_tpot = std::chrono::seconds(1);
+  Stage stage = ten_long_answers();
   const AdmissionVerdict verdict = desk.decide(stage, ask_for(1000, std::chrono::seconds(10)));
   EXPECT_EQ(verdict.answer, AdmissionAnswer::kAccept);
   const AdmissionVerdict roomy = desk.decide(stage, ask_for(300, std::chrono::seconds(10)));

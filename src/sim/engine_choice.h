@@ -20,7 +20,7 @@
 
 namespace tandem::sim {
 
-// What an engine takes for a token.
+// The time that an engine needs for one token.
 struct EngineSpeed {
   Nanos prompt_token{1};
   Nanos full_decode{1};  // in a step with the largest number of decodes
@@ -54,7 +54,7 @@ class EngineChoice {
   [[nodiscard]] size_t engines() const { return queues_.size(); }
   // The engines that take requests of the group, the best one for a request of this size first.
   [[nodiscard]] std::vector<size_t> order(int32_t group, const RequestSize& size) const;
-  // What becomes of a request: the engine accepts it, its prompt waits no more, it has ended.
+  // The engine has accepted the request; the request has its first token; the request has ended.
   void accepted(size_t engine, const RequestSize& size);
   void began(size_t engine, const RequestSize& size);
   void ended(size_t engine, const RequestSize& size);

@@ -38,9 +38,9 @@ class LoadRun final : public VirtualTime::Actor {
  private:
   class Sink;
   void ask_next();
-  // To the engines that take it, the best one first, until an engine accepts it.
+  // Offers the request to the engines that serve it, the best engine first, until one accepts it.
   void send(int64_t index);
-  // The engines to offer a planned request to, the best one first.
+  // The engines that may serve a planned request, the best engine first.
   [[nodiscard]] std::vector<size_t> engines_for(const loadgen::RequestRecord& record) const;
   void refuse(loadgen::RequestRecord& record, const Refusal& refused);
   void take_event(const TokenEvent& event);

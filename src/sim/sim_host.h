@@ -5,11 +5,12 @@
 // The KV of a sequence lies on one host, which is chosen when its first task comes. Hosts are
 // filled in turns (HostTurn): local hosts, which have no link of their own, before remote hosts
 // (OmniServe 4), and within each distance fast hosts before hosts of less than half the bandwidth
-// of the fastest. Of several hosts of a turn with room for the sequence, the host whose KV, the
-// sequence's included, is read in the least time is chosen, then the first listed. If no host has
-// room, the host with the most free memory is chosen. The KV stays there, also while the sequence
-// has no task. Which KV is gone is asked (set_stays) when a sequence comes that has no host: a
-// sequence that leaves and comes back before has its old place.
+// of the fastest. A turn may have several hosts with room for the sequence: each would then hold
+// its own KV and that of the sequence, and the host that reads this in the least time is chosen, or
+// the first listed of equal hosts. If no host has room, the host with the most free memory is
+// chosen. The KV stays there, also while the sequence has no task. Which KV is gone is asked
+// (set_stays) when a sequence comes that has no host: a sequence that leaves and comes back before
+// has its old place.
 #pragma once
 
 #include <cstdint>
@@ -99,7 +100,7 @@ class SimHosts final : public piggyback::AttentionHost, private VirtualTime::Act
   void on_time(int64_t what) override;  // the number of a host
   [[nodiscard]] int64_t bytes_of(const piggyback::HopTask& task) const;
   size_t host_of(const piggyback::HopTask& task);
-  // Chooses a host for a sequence that has none, and whose KV has so many bytes.
+  // Chooses a host for a sequence that has none. `bytes`: its KV now.
   Place& place(SequenceId sequence, int64_t bytes);
   [[nodiscard]] size_t choose_host(int64_t bytes) const;
   void serve(const piggyback::HopTask& task, size_t number);

@@ -99,7 +99,7 @@ TEST_F(SimHostsTest, WhatIsWithdrawnFailsAtOnceAndOnce) {
 
 class SimHostChoiceTest : public SimHostsTest {
  protected:
-  // Of a sequence of 8.2 MB unless `context` says otherwise.
+  // The host that gets this sequence. A context of 1,000 tokens is 8.2 MB.
   int32_t host_of(SimHosts& hosts, int64_t sequence, int32_t context = 1000) {
     HopTask task = task_of(0, context);
     task.sequence = SequenceId{sequence};

@@ -44,7 +44,8 @@ std::function<double()> pace_of(const BeliefError& error) {
   };
 }
 
-// Of a prompt, and of decodes after such a prompt.
+// Measures three steps: a prompt of up to 512 tokens, one decode behind such a prompt, and the
+// largest number of these decodes together.
 Result<EngineSpeed> speed_of(latency::BatchMeter& meter) {
   constexpr int32_t kTokens = 512;
   constexpr int32_t kMinContext = 3;

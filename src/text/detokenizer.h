@@ -23,12 +23,13 @@ class CharacterJoiner {
 
   // The characters that are complete now that `bytes` came.
   [[nodiscard]] std::string push(std::string_view bytes);
-  // What is still held back, as U+FFFD; flush() also forgets it.
+  // The text of the unfinished character: U+FFFD, or nothing if none is unfinished. flush() also
+  // drops its bytes.
   [[nodiscard]] std::string held_text() const;
   [[nodiscard]] std::string flush();
 
-  // Where the first byte of `bytes` would stand if they were pushed next: the number of characters
-  // before the character that it begins or continues.
+  // The offset of `bytes` if they were pushed next: the number of characters before the character
+  // that their first byte begins or continues.
   [[nodiscard]] int64_t offset_of(std::string_view bytes) const;
 
  private:
@@ -49,7 +50,7 @@ class IncrementalDetokenizer {
   // later.
   [[nodiscard]] std::string push(TokenId id);
 
-  // Where the text of `id` would begin if it were pushed next, in characters of the text since the
+  // The offset of the text of `id` if it were pushed next, in characters of the text since the
   // prompt. A token that continues a character begins where that character does.
   [[nodiscard]] int64_t offset_of(TokenId id) const;
 
